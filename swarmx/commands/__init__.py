@@ -1,0 +1,1 @@
+"""The command line's verbs, one file per family; each imports what it needs only when it runs."""
