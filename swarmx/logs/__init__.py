@@ -1,0 +1,1 @@
+"""Execution logs: tables of call records, importers of other formats, checks, workflows to replay."""
