@@ -106,7 +106,6 @@ class CallRecord:
     status: Status
     workflow_id: str = ""
     parent_id: str | None = None
-    waits_for: tuple[str, ...] = ()  # ids of all calls that had to end first; the last of them is parent_id
     waits_for: tuple[str, ...] = ()  # all calls that had to end first; the last of them to end is parent_id
     workflow_arrival_s: float | None = None
     tenant: str = "default"
