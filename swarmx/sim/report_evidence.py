@@ -1,0 +1,133 @@
+"""The parts of report.html that say how far to trust the rest, and how to get it again."""
+
+from __future__ import annotations
+
+import html
+from collections import Counter
+from collections.abc import Mapping
+
+from swarmx.sim import report_text as text
+from swarmx.sim.report import Calibration, Fidelity, Report
+from swarmx.sim.report_page import figure, name_of, pair, section, table
+from swarmx.sim.report_plots import Axis, Series, lines, log_axis, ranges, tail_axis
+
+
+def arms(report: Report) -> str:
+    """Policies that use predictions, with every arm they were run with, relative to LED."""
+    figures = []
+    for suite, regime in text.groups(report):
+        load = text.main_load(report, suite, regime)
+        here = (suite, regime, load, "workflow")
+        rows = [r for r in report.rows if (r.suite, r.regime, r.load, r.level) == here and "led" in r.vs]
+        counted = Counter(r.policy for r in sorted(rows, key=lambda r: r.p99_s))
+        several = [policy for policy, count in counted.items() if count > 1]
+        items = [
+            (r.policy, f"{name_of(r.policy)} · {r.arm or 'none'}", r.vs["led"].p99, *r.vs["led"].ci95)
+            for policy in several
+            for r in sorted(rows, key=lambda r: text.arm_order(r.arm))
+            if r.policy == policy
+        ]
+        if items:
+            values = [v for item in items for v in item[2:]]
+            x = log_axis("workflow P99 relative to LED, 95 % interval", [*values, 1.0])
+            figures.append(figure(f"{suite} · {regime} · load {load:g}", ranges(items, x)))
+    note = (
+        "The same policies with the true lengths (oracle), the trained predictor, averages per call type, "
+        "and nothing at all. Left of the dashed line is better than LED."
+    )
+    return section("What the predictions are worth", note, pair(figures)) if figures else ""
+
+
+def predictor(report: Report) -> str:
+    """Reliability and pinball loss of the predictor on held-out calls."""
+    fit = report.figures.calibration
+    if fit is None:
+        return ""
+    ticks = [(p, f"{p * 100:g} %") for p in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    reliability = lines(
+        [Series("predictor", "predictor", list(zip(fit.levels, fit.observed, strict=True)))],
+        Axis("predicted level", 0, 1, ticks),
+        Axis("observed share below", 0, 1, ticks),
+        (520, 380),
+        diagonal=True,
+        labelled=False,
+    )
+    error = max(abs(o - level) for level, o in zip(fit.levels, fit.observed, strict=True))
+    note = (
+        f"On {fit.n:,} held-out calls, whose templates it never saw, the share below a predicted quantile is "
+        f"off by at most {error * 100:.1f} points."
+    )
+    plots = [
+        figure("Predicted against observed quantiles", reliability, "On the dashed line is right."),
+        figure("Pinball loss against baselines", _pinball(fit), "Below 1 beats the quantiles per call type."),
+    ]
+    return section("Can the predictor be trusted?", note, pair(plots))
+
+
+def _pinball(fit: Calibration) -> str:
+    base = fit.pinball.get("per_type") or next(iter(fit.pinball.values()))
+    series = [
+        Series(
+            name, name.replace("_", " "), [(x, v / b) for x, v, b in zip(fit.levels, loss, base, strict=True)]
+        )
+        for name, loss in fit.pinball.items()
+    ]
+    y = log_axis("pinball loss / per type", [v for s in series for _, v in s.points] + [1.0])
+    return lines(series, tail_axis("quantile level", 0.995), y, (520, 380))
+
+
+def fidelity(report: Report) -> str:
+    """The recorded runs beside their replay."""
+    if not report.figures.fidelity:
+        return ""
+    head = '<th>run</th><th class="text">of</th><th>n</th>' + "".join(
+        f"<th>{p} recorded</th><th>simulated</th><th>ratio</th>" for p in ("P50", "P95", "P99")
+    )
+    body = "".join(_fidelity_row(one) for one in report.figures.fidelity)
+    note = (
+        "The recorded runs replayed: the same arrivals, each call on the replica that served it, durations "
+        "from the fitted engine."
+    )
+    return section("How true is the simulation?", note, table(f"<tr>{head}</tr>", body))
+
+
+def _fidelity_row(one: Fidelity) -> str:
+    cells = []
+    for p in ("p50", "p95", "p99"):
+        recorded, simulated = one.recorded_s[p], one.simulated_s[p]
+        cells += [f"{recorded:.3g} s", f"{simulated:.3g} s", f"{simulated / recorded:.2f}"]
+    named = f'<td>{html.escape(one.run)}</td><td class="text">{one.level}s</td><td>{one.n:,}</td>'
+    return f"<tr>{named}" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def without_gain(report: Report) -> str:
+    """Every regime and load where `late` is not clearly better than the best simple policy."""
+    seeds = len(report.meta.seeds)
+    said = [f"{one.suite}, {text.sentence(one, seeds)}" for one in text.without_gain(report)]
+    listed = "".join(f"<li>{html.escape(line)}</li>" for line in said)
+    note = "" if said else "At every load of this report late beats the best policy without predictions."
+    return section("Where there is nothing to gain", note, f"<ul>{listed}</ul>" if said else "")
+
+
+def about(report: Report) -> str:
+    """Definitions, data, versions, and the command that gives the same report."""
+    meta = report.meta
+    pairs = {
+        **meta.definitions,
+        "data": ", ".join(f"{key} {value}" for key, value in meta.data.items()),
+        "seeds": ", ".join(str(seed) for seed in meta.seeds),
+        "versions": ", ".join(f"{key} {value}" for key, value in meta.versions.items()),
+        "git": meta.git,
+        "written": meta.created,
+    }
+    body = _list(pairs)
+    if meta.settings:
+        numbers = _list({key: f"{value:.4g}" for key, value in meta.settings.items()})
+        body += f"<details><summary>Settings measured or chosen</summary>{numbers}</details>"
+    again = f"<p>The same report again:</p><pre>{html.escape(meta.command)}</pre>"
+    return section("Definitions", "", body + again)
+
+
+def _list(pairs: Mapping[str, str]) -> str:
+    listed = (f"<dt>{html.escape(key)}</dt><dd>{html.escape(value)}</dd>" for key, value in pairs.items())
+    return f"<dl>{''.join(listed)}</dl>"

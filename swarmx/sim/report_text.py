@@ -1,0 +1,172 @@
+"""What a report says in words and in a terminal: headline, regimes with nothing to gain, table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from swarmx.sim.report import Ratio, Report, Row
+
+LED = "least_outstanding_per_speed"
+SIMPLE = (
+    "random",
+    "round_robin",
+    "power_of_two",
+    "least_outstanding",
+    LED,
+    "central_fcfs",
+)  # predict nothing
+BOUNDS = ("clairvoyant", "late_clairvoyant")  # know the true lengths; nobody can run them
+ARM_ORDER = ("trained", "type", "oracle", "none")  # the arm that a table shows when a policy has several
+REFERENCE = {LED: "led"}  # names of policies inside `vs`, where they differ
+HEADLINE_LOAD = 0.8
+ARM_SHOWN = ("oracle", "trained", "type", "none")  # best informed first
+WORTH = 0.03  # gains below this share are within what a change of workload moves, whatever their interval
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """P99 of a policy against the best policy that predicts nothing, in one suite, regime and load."""
+
+    suite: str
+    regime: str
+    load: float
+    policy: str
+    arm: str | None
+    against: str
+    ratio: Ratio
+
+    @property
+    def is_real(self) -> bool:
+        return self.ratio.ci95[1] < 1 and self.ratio.p99 <= 1 - WORTH
+
+    @property
+    def is_loss(self) -> bool:
+        return self.ratio.ci95[0] > 1
+
+
+def groups(report: Report) -> list[tuple[str, str]]:
+    """(suite, regime) pairs in the order of the rows."""
+    return list(dict.fromkeys((row.suite, row.regime) for row in report.rows))
+
+
+def loads(report: Report, suite: str, regime: str) -> list[float]:
+    """Loads of one regime, ascending."""
+    return sorted({row.load for row in report.rows if (row.suite, row.regime) == (suite, regime)})
+
+
+def main_load(report: Report, suite: str, regime: str) -> float:
+    """The load that a headline speaks of: the one nearest to `HEADLINE_LOAD`."""
+    return min(loads(report, suite, regime), key=lambda load: abs(load - HEADLINE_LOAD))
+
+
+def rows_at(report: Report, suite: str, regime: str, load: float, level: str = "workflow") -> list[Row]:
+    """One row per policy, of its default arm, in the order of the report."""
+    best: dict[str, Row] = {}
+    for row in report.rows:
+        if (row.suite, row.regime, row.load, row.level) != (suite, regime, load, level):
+            continue
+        if row.policy not in best or _rank(row.arm) < _rank(best[row.policy].arm):
+            best[row.policy] = row
+    return list(best.values())
+
+
+def arm_order(arm: str | None) -> int:
+    """Best informed first; arms that this list does not know come last."""
+    return ARM_SHOWN.index(arm) if arm in ARM_SHOWN else len(ARM_SHOWN)
+
+
+def _rank(arm: str | None) -> int:
+    return ARM_ORDER.index(arm) if arm in ARM_ORDER else len(ARM_ORDER)
+
+
+def gain(report: Report, suite: str, regime: str, load: float, policy: str = "late") -> Gain | None:
+    """What `policy` gains over the best simple policy there; None when the report lacks either."""
+    rows = {row.policy: row for row in rows_at(report, suite, regime, load)}
+    simple = [row for name, row in rows.items() if name in SIMPLE]
+    if policy not in rows or not simple:
+        return None
+    best = min(simple, key=lambda row: row.p99_s)
+    ratio = rows[policy].vs.get(REFERENCE.get(best.policy, best.policy))
+    if ratio is None:
+        return None
+    return Gain(suite, regime, load, policy, rows[policy].arm, best.policy, ratio)
+
+
+def gains(report: Report, policy: str = "late") -> list[Gain]:
+    """The gain in every suite, regime and load that allows one."""
+    found = (
+        gain(report, suite, regime, load, policy)
+        for suite, regime in groups(report)
+        for load in loads(report, suite, regime)
+    )
+    return [one for one in found if one is not None]
+
+
+def sentence(one: Gain, seeds: int) -> str:
+    """One gain in words, with its interval."""
+    arm = f" ({one.arm} predictions)" if one.arm else ""
+    place, who = f"{one.regime}, load {one.load:g}", f"{one.policy}{arm}"
+    against = f"the best policy without predictions there, {one.against}"
+    change = (one.ratio.p99 - 1) * 100
+    low, high = ((bound - 1) * 100 for bound in one.ratio.ci95)
+    if one.is_real:
+        interval = f"95 % interval {-high:.0f} to {-low:.0f} %, {seeds} seeds"
+        return f"{place}: {who} cuts workflow P99 by {-change:.0f} % against {against} ({interval})."
+    if one.is_loss:
+        interval = f"95 % interval {low:.0f} to {high:.0f} %, {seeds} seeds"
+        return f"{place}: {who} has a workflow P99 {change:.0f} % above {against} ({interval})."
+    interval = f"95 % interval {low:+.0f} to {high:+.0f} %, {seeds} seeds"
+    return (
+        f"{place}: nothing to gain over {against}; {who} moves workflow P99 by {change:+.0f} % ({interval})."
+    )
+
+
+def headline(report: Report, suite: str | None = None) -> list[str]:
+    """One sentence per regime at its main load, of one suite or of the first one."""
+    wanted = suite or groups(report)[0][0]
+    out = []
+    for name, regime in groups(report):
+        one = gain(report, name, regime, main_load(report, name, regime)) if name == wanted else None
+        if one is not None:
+            out.append(sentence(one, len(report.meta.seeds)))
+    return out or [
+        "This report holds no `late` row beside a policy without predictions, so it states no gain."
+    ]
+
+
+def without_gain(report: Report) -> list[Gain]:
+    """Where `late` is not clearly better than the best simple policy, losses first."""
+    return sorted((one for one in gains(report) if not one.is_real), key=lambda one: not one.is_loss)
+
+
+def verdict(report: Report) -> str:
+    """The last line of `swarmx evaluate`: what this cluster would gain, or that there is nothing."""
+    suites = [suite for suite, _ in groups(report)]
+    suite = "real_log" if "real_log" in suites else suites[0]
+    return " ".join(headline(report, suite))
+
+
+def table(report: Report, suite: str, regime: str) -> Table:
+    """Workflow P99 per load and, at the main load, the other percentiles and the paired ratio to LED."""
+    at = main_load(report, suite, regime)
+    every = loads(report, suite, regime)
+    out = Table(title=f"{suite} · {regime}: seconds of whole workflows, {len(report.meta.seeds)} seeds")
+    for name in ("policy", "arm"):
+        out.add_column(name)
+    for load in every:
+        out.add_column(f"P99 at {load:g}", justify="right")
+    for name in (f"P50 at {at:g}", f"P95 at {at:g}", f"P99 / LED at {at:g}", "max load at SLO"):
+        out.add_column(name, justify="right")
+    by_load = {load: {row.policy: row for row in rows_at(report, suite, regime, load)} for load in every}
+    for policy, row in by_load[at].items():
+        p99 = [f"{by_load[load][policy].p99_s:.3g}" if policy in by_load[load] else "" for load in every]
+        led = row.vs.get("led")
+        ratio = f"{led.p99:.2f} [{led.ci95[0]:.2f}, {led.ci95[1]:.2f}]" if led else ""
+        most = "" if row.max_rate_at_slo is None else f"{row.max_rate_at_slo:.2f}"
+        style = "bold" if policy == "late" else "dim" if policy in BOUNDS else None
+        out.add_row(
+            policy, row.arm or "", *p99, f"{row.p50_s:.3g}", f"{row.p95_s:.3g}", ratio, most, style=style
+        )
+    return out
