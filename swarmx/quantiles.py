@@ -36,7 +36,9 @@ class QuantileGrid:
         levels = np.asarray(self.levels, dtype=np.float64)
         values = np.asarray(self.values, dtype=np.float64)
         if levels.ndim != 1 or values.shape[-1:] != levels.shape:
-            raise ValueError(f"values {values.shape} need one entry per level along the last axis, {levels.shape}")
+            raise ValueError(
+                f"values {values.shape} need one entry per level along the last axis, {levels.shape}"
+            )
         if not (np.all(levels > 0) and np.all(levels < 1) and np.all(np.diff(levels) > 0)):
             raise ValueError(f"levels must increase strictly inside (0, 1), got {levels}")
         if not np.all(np.isfinite(values)):
@@ -126,7 +128,9 @@ def compose(
         return QuantileGrid(a.levels, together)
     rho = 0.0 if how == "independent" else how
     if isinstance(rho, str) or not 0 <= rho <= 1:
-        raise ValueError(f"unknown composition {how!r}; choose comonotone, independent or a correlation in [0, 1]")
+        raise ValueError(
+            f"unknown composition {how!r}; choose comonotone, independent or a correlation in [0, 1]"
+        )
     apart = _convolve(a, b)
     return QuantileGrid(a.levels, rho * together + (1 - rho) * apart)
 
@@ -136,7 +140,9 @@ def _convolve(a: QuantileGrid, b: QuantileGrid) -> Array:
     w = mass(a.levels)
     # the last atom stands for everything above the last level: place it at its mean
     va, vb = _atoms(a), _atoms(b)
-    sums = (va[..., :, None] + vb[..., None, :]).reshape(*np.broadcast_shapes(va.shape[:-1], vb.shape[:-1]), -1)
+    sums = (va[..., :, None] + vb[..., None, :]).reshape(
+        *np.broadcast_shapes(va.shape[:-1], vb.shape[:-1]), -1
+    )
     weights = np.broadcast_to((w[:, None] * w[None, :]).ravel(), sums.shape)
     order = np.argsort(sums, axis=-1, kind="stable")
     ordered = np.take_along_axis(sums, order, axis=-1)
@@ -166,7 +172,11 @@ def condition_on_age(grid: QuantileGrid, age: ArrayLike) -> QuantileGrid:
     top = 1 - grid.levels[-1]
     for index in np.ndindex(age.shape):
         values, a, e = grid.values[index], age[index], excess[index]
-        below = level_of(grid.levels, values, a) if a < values[-1] else 1 - top * np.exp(-(a - values[-1]) / max(e, 1e-12))
+        below = (
+            level_of(grid.levels, values, a)
+            if a < values[-1]
+            else 1 - top * np.exp(-(a - values[-1]) / max(e, 1e-12))
+        )
         survive = max(1 - below, 1e-300)
         wanted = 1 - survive * (1 - grid.levels)
         inside = np.interp(wanted, grid.levels, values)
@@ -182,7 +192,13 @@ def level_of(levels: Array, values: Array, x: float) -> float:
     return float(np.interp(x, values, levels))
 
 
-def tail_cost(grid: QuantileGrid, kind: str = "cvar", level: float = 0.95, slo: float | None = None, sd_weight: float = 1.0) -> Array:
+def tail_cost(
+    grid: QuantileGrid,
+    kind: str = "cvar",
+    level: float = 0.95,
+    slo: float | None = None,
+    sd_weight: float = 1.0,
+) -> Array:
     """One number per distribution, in the grid's unit, (...).
 
     kind : "mean", "quantile" (at `level`), "cvar" (mean above `level`), "overshoot" (mean excess over `slo`),
@@ -212,7 +228,9 @@ def overshoot(grid: QuantileGrid, cut: Array) -> Array:
     low, high = grid.values[..., :-1] - cut, grid.values[..., 1:] - cut
     width = high - low
     # mean of max(y, 0) for y uniform on [low, high]
-    part = np.where(low >= 0, (low + high) / 2, np.where(high <= 0, 0.0, high**2 / (2 * np.maximum(width, 1e-300))))
+    part = np.where(
+        low >= 0, (low + high) / 2, np.where(high <= 0, 0.0, high**2 / (2 * np.maximum(width, 1e-300)))
+    )
     inside = part @ np.diff(grid.levels) + grid.levels[0] * np.maximum(grid.values[..., 0] - cut[..., 0], 0.0)
     last, excess = grid.values[..., -1] - cut[..., 0], tail_excess(grid)
     top = 1 - grid.levels[-1]

@@ -14,7 +14,11 @@ from typing import Any, Literal
 from swarmx.quantiles import QuantileGrid
 
 Priority = Literal["high", "normal", "low"]
-PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low")  # best first; the index is the class of the order key
+PRIORITIES: tuple[Priority, ...] = (
+    "high",
+    "normal",
+    "low",
+)  # best first; the index is the class of the order key
 Status = Literal["ok", "error", "cancelled", "preempted", "timeout", "rejected"]
 Source = Literal["neural", "per_type", "pool_mean", "oracle"]
 Messages = tuple[Mapping[str, Any], ...]  # chat messages as the OpenAI API has them
@@ -25,7 +29,7 @@ class Call:
     """One model call that asks for a replica.
 
     workflow_id : calls of one agent run share it; a lone call is its own workflow
-    workflow_work : predicted seconds of the whole workflow at the pool's mean speed, where the caller knows it
+    workflow_work : predicted seconds of the whole workflow at the pool's mean speed, alone on it, where the caller knows it
     prefix_blocks : hashes of the prompt's leading blocks (`swarmx.prefix.block_hashes`); empty when prefixes are not tracked
     """
 
@@ -84,14 +88,14 @@ class Prediction:
 
     tokens : output tokens (K,)
     downstream : model name -> number of calls that this call will still cause there (K,)
-    remaining_work_s : seconds of work the workflow still holds after this call, at the pool's mean speed (K,)
+    remaining_tokens : output tokens that the workflow still holds after this call (K,)
     age_s : age of the predictor's training data, in seconds; None when it has none
     """
 
     tokens: QuantileGrid
     source: Source = "neural"
     downstream: Mapping[str, QuantileGrid] = field(default_factory=dict)
-    remaining_work_s: QuantileGrid | None = None
+    remaining_tokens: QuantileGrid | None = None
     model_version: str = ""
     age_s: float | None = None
 

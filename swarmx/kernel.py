@@ -1,0 +1,213 @@
+"""The compiled inner loops of the scheduler: remaining work of what runs, cost of a placement, the walk of `late`.
+
+Everything is in tokens and seconds. State comes as two packed float arrays (their row and column names are below), so
+that a call from Python costs little. One kernel serves the simulator and every adapter.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+# rows of the replica table, (ROWS, R)
+SLOTS, CONTEXT, KV_CAPACITY, MINE, OTHER, OTHER_KV, REPORTED_KV, SENT_SINCE_KV = range(8)
+STALL_UNTIL, A, B, C, P, USABLE, N, KV, REMAINING, TAU, AWAITING = range(8, 19)
+REPLICA_ROWS = 19
+
+# columns of the in-flight table, (calls, FLIGHT_COLUMNS + K); the grid's values follow
+F_REPLICA, F_MEAN, F_PROMPT, F_AGE, F_AGE_AT, F_DECODING, F_EXCESS, F_NEED, F_REST = range(9)
+FLIGHT_COLUMNS = 9
+
+# columns of the waiting table, (W, WAITING_COLUMNS)
+W_MEAN, W_OWN, W_PROMPT, W_LIMIT, W_DUE, W_PIN = range(6)
+WAITING_COLUMNS = 6
+
+
+@njit(cache=True)
+def remaining_mean(levels, values, excess, age):  # type: ignore[no-untyped-def]
+    """E[X - age | X > age] for one grid, the quantile function as in `swarmx.quantiles`."""
+    k = levels.size
+    top = 1.0 - levels[k - 1]
+    if age >= values[k - 1]:
+        return max(excess, 0.02 * age, 1.0)
+    total = top * (values[k - 1] + excess - age)
+    survive = top
+    for i in range(k - 2, -1, -1):
+        low, high, width = values[i], values[i + 1], levels[i + 1] - levels[i]
+        if low >= age:
+            total += width * ((low + high) / 2 - age)
+            survive += width
+        else:
+            if high > age:
+                share = (high - age) / (high - low)
+                total += width * share * (high - age) / 2
+                survive += width * share
+            return total / survive
+    return total + levels[0] * (values[0] - age)
+
+
+@njit(cache=True)
+def refresh(replicas, flights, count, levels, now):  # type: ignore[no-untyped-def]
+    """Bring N, KV, REMAINING and TAU of every replica up to date.
+
+    A decoding call's age is extrapolated from its last report at the replica's current speed; its need is its held
+    prompt and half of what it is now expected to produce. Returns the number of usable replicas with a free slot.
+    """
+    r_count = replicas.shape[1]
+    kv_mine = np.zeros(r_count)
+    for r in range(r_count):
+        replicas[N, r] = replicas[MINE, r] + replicas[OTHER, r]
+        replicas[REMAINING, r] = 0.0
+    rest_sum = 0.0
+    for i in range(count):
+        r = int(flights[i, F_REPLICA])
+        age = flights[i, F_AGE]
+        if flights[i, F_DECODING] > 0 and replicas[TAU, r] > 0:
+            age += max(0.0, now - flights[i, F_AGE_AT]) / replicas[TAU, r]
+        rest = remaining_mean(levels, flights[i, FLIGHT_COLUMNS:], flights[i, F_EXCESS], age)
+        flights[i, F_REST] = rest
+        flights[i, F_NEED] = flights[i, F_PROMPT] + (age + rest) / 2
+        replicas[REMAINING, r] += rest
+        kv_mine[r] += flights[i, F_NEED]
+        rest_sum += rest
+    pool_rest = rest_sum / count if count > 0 else 0.0
+    free = 0
+    for r in range(r_count):
+        replicas[REMAINING, r] += replicas[OTHER, r] * pool_rest
+        replicas[KV, r] = max(
+            kv_mine[r] + replicas[OTHER_KV, r], replicas[REPORTED_KV, r] + replicas[SENT_SINCE_KV, r]
+        )
+        n = min(max(replicas[N, r], 1.0), replicas[SLOTS, r])
+        kv = min(replicas[KV, r], replicas[KV_CAPACITY, r])
+        replicas[TAU, r] = replicas[A, r] + replicas[B, r] * n + replicas[C, r] * kv
+        if replicas[USABLE, r] > 0 and replicas[N, r] < replicas[SLOTS, r]:
+            free += 1
+    return free
+
+
+@njit(cache=True, inline="always")
+def _cost(replicas, r, rn, rkv, rw, x, x_own, need, prefill_tokens, now, prefix_weight):  # type: ignore[no-untyped-def]
+    """(own finish, harm to the running, releases to wait for) of one call on replica r, after reservations."""
+    n, slots, kv, cap = replicas[N, r], replicas[SLOTS, r], replicas[KV, r], replicas[KV_CAPACITY, r]
+    free = max(0.0, slots - n)
+    count = n + rn
+    releases = max(0.0, rn + 1.0 - free)
+    short = need - (cap - kv - rkv)
+    if short > 0 and count > 0:
+        releases = max(releases, short * count / max(1.0, kv + rkv))
+    mean_rest = (replicas[REMAINING, r] + rw) / max(1.0, count)
+    tau = (
+        replicas[A, r] + replicas[B, r] * min(count + 1.0, slots) + replicas[C, r] * min(kv + rkv + need, cap)
+    )
+    prefill = prefix_weight * replicas[P, r] * prefill_tokens
+    own = (
+        max(0.0, replicas[STALL_UNTIL, r] - now)
+        + releases * mean_rest * tau / max(1.0, n)
+        + x_own * tau
+        + prefill
+    )
+    harm = n * (prefill + (replicas[B, r] + replicas[C, r] * need) * min(x, mean_rest))
+    return own, harm, releases
+
+
+@njit(cache=True)
+def costs(replicas, row, blocked, live, cached, now, lam, prefix_weight, out):  # type: ignore[no-untyped-def]
+    """Fill out (3, R) with own finish, harm and releases of one waiting row; infinite where it cannot run."""
+    for r in range(replicas.shape[1]):
+        cap = min(replicas[CONTEXT, r], replicas[KV_CAPACITY, r])
+        prompt = row[W_PROMPT]
+        if replicas[USABLE, r] <= 0 or prompt + 1 > cap or (blocked.size > 0 and blocked[r]):
+            out[0, r] = out[1, r] = out[2, r] = np.inf
+            continue
+        x = min(row[W_MEAN], row[W_LIMIT], cap - prompt)
+        x_own = min(row[W_OWN], row[W_LIMIT], cap - prompt)
+        held = live[r] if live.size > 0 else 0.0
+        hit = cached[r] if cached.size > 0 else 0.0
+        need = prompt - held + x / 2
+        out[0, r], out[1, r], out[2, r] = _cost(
+            replicas, r, 0.0, 0.0, 0.0, x, x_own, need, prompt - max(hit, held), now, prefix_weight
+        )
+
+
+@njit(cache=True)
+def walk(replicas, waiting, begin, blocked, live, cached, reserved, now, lam, prefix_weight, pins):  # type: ignore[no-untyped-def]
+    """Go through waiting calls in order from row `begin`, up to the first that starts.
+
+    A call whose cheapest replica can take it now starts there. Any other reserves a place on its cheapest replica, for
+    the rest of this walk, and stays unbound.
+
+    waiting : (W, WAITING_COLUMNS) in order, due calls first
+    blocked, live, cached : (W, R) or empty: not allowed there; prompt tokens held by running calls; tokens in its cache
+    reserved : (3, R) calls, KV tokens and output tokens reserved in this walk so far; changed in place
+    pins : (W,) out: the replica that a held call reserved, -1 where it can run nowhere now
+    Returns (row, replica) of the start, or (rows, -1) when none is left to start.
+    """
+    r_count = replicas.shape[1]
+    open_slots = False
+    for r in range(r_count):
+        if replicas[USABLE, r] > 0 and replicas[N, r] < replicas[SLOTS, r]:
+            open_slots = True
+            break
+    if not open_slots:
+        return waiting.shape[0], -1
+    for i in range(begin, waiting.shape[0]):
+        pins[i] = -1
+        prompt = waiting[i, W_PROMPT]
+        due = waiting[i, W_DUE] > 0
+        best, best_cost, best_k, best_fill = -1, np.inf, 0.0, np.inf
+        own_best, own_value = -1, np.inf  # argmin of own finish
+        free_best, free_value = -1, np.inf  # argmin of own finish among those that can start now
+        pin = int(waiting[i, W_PIN])
+        pin_own = np.inf
+        for r in range(r_count):
+            cap = min(replicas[CONTEXT, r], replicas[KV_CAPACITY, r])
+            if replicas[USABLE, r] <= 0 or prompt + 1 > cap or (blocked.size > 0 and blocked[i, r]):
+                continue
+            x = min(waiting[i, W_MEAN], waiting[i, W_LIMIT], cap - prompt)
+            x_own = min(waiting[i, W_OWN], waiting[i, W_LIMIT], cap - prompt)
+            held = live[i, r] if live.size > 0 else 0.0
+            hit = cached[i, r] if cached.size > 0 else 0.0
+            own, harm, k = _cost(
+                replicas,
+                r,
+                reserved[0, r],
+                reserved[1, r],
+                reserved[2, r],
+                x,
+                x_own,
+                prompt - held + x / 2,
+                prompt - max(hit, held),
+                now,
+                prefix_weight,
+            )
+            cost = own + lam * harm
+            fill = replicas[N, r] / replicas[SLOTS, r]
+            if cost < best_cost or (cost == best_cost and fill < best_fill):
+                best, best_cost, best_k, best_fill = r, cost, k, fill
+            if due:
+                if own < own_value:
+                    own_best, own_value = r, own
+                if k == 0 and own < free_value:
+                    free_best, free_value = r, own
+                if r == pin:
+                    pin_own = own
+        if best < 0:
+            continue
+        target, k = best, best_k
+        if due:
+            if pin_own == np.inf:
+                pin, pin_own = own_best, own_value
+            if free_best >= 0 and free_value <= pin_own:
+                target, k = free_best, 0.0
+            else:
+                target, k = pin, 1.0
+        pins[i] = target
+        if k == 0:
+            return i, target
+        cap = min(replicas[CONTEXT, target], replicas[KV_CAPACITY, target])
+        x = min(waiting[i, W_MEAN], waiting[i, W_LIMIT], cap - prompt)
+        held = live[i, target] if live.size > 0 else 0.0
+        reserved[0, target] += 1
+        reserved[1, target] += prompt - held + x / 2
+        reserved[2, target] += x
+    return waiting.shape[0], -1

@@ -1,0 +1,122 @@
+"""Whole schedulers by name: `swarmx policies` lists them, configs and evaluations name them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from swarmx.engine import EngineConstants, OnlineFit
+from swarmx.errors import BadInput
+from swarmx.late import LateWalk
+from swarmx.ordering import Fcfs, OldestWorkflow
+from swarmx.routing.completion import Completion
+from swarmx.routing.composed import Composed
+from swarmx.routing.counts import (
+    LeastOutstanding,
+    LeastOutstandingPerSpeed,
+    PowerOfTwo,
+    RandomReplica,
+    RoundRobin,
+)
+from swarmx.routing.murakkab import Murakkab
+from swarmx.scheduler import Combination, Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A named combination.
+
+    needs : "nothing", "prediction" (some predictor arm) or "oracle" (true lengths, possible in simulation alone)
+    """
+
+    about: str
+    parts: Callable[[], Combination]
+    needs: str = "nothing"
+
+
+def _counts(placement: Callable[[], Any]) -> Callable[[], Combination]:
+    return lambda: Combination(placement(), Fcfs(), tier="pool_mean")
+
+
+def _late(work_weight: float | None) -> Callable[[], Combination]:
+    return lambda: Combination(
+        LeastOutstandingPerSpeed(), OldestWorkflow(work_weight), binding="late", late=LateWalk()
+    )
+
+
+PRESETS: dict[str, Preset] = {
+    "random": Preset("any replica", _counts(RandomReplica)),
+    "round_robin": Preset("replicas in turn", _counts(RoundRobin)),
+    "power_of_two": Preset("the emptier of two drawn replicas", _counts(PowerOfTwo)),
+    "least_outstanding": Preset("fewest calls (join the shortest queue)", _counts(LeastOutstanding)),
+    "least_outstanding_per_speed": Preset(
+        "least (calls + 1) / configured speed (LED), the reference", _counts(LeastOutstandingPerSpeed)
+    ),
+    "central_fcfs": Preset(
+        "one queue, first come first served, the fastest free replica",
+        lambda: Combination(LeastOutstandingPerSpeed(), Fcfs(), binding="late", tier="pool_mean"),
+    ),
+    "murakkab": Preset(
+        "least backlog by mean service time per call type",
+        lambda: Combination(Murakkab(), Fcfs(), tier="per_type"),
+    ),
+    "least_expected": Preset(
+        "least expected own finish, prompt-aware, selfish",
+        lambda: Combination(Completion(harm_weight=0.0), Fcfs()),
+        "prediction",
+    ),
+    "swarmx": Preset(
+        "the paper's router: tail cost of the composed backlog",
+        lambda: Combination(Composed(), Fcfs()),
+        "prediction",
+    ),
+    "push": Preset(
+        "immediate binding by own finish + harm to the running calls",
+        lambda: Combination(Completion(), Fcfs()),
+        "prediction",
+    ),
+    "late": Preset(
+        "look-ahead late binding, oldest workflow first (default where the queue is ours)",
+        _late(None),
+        "prediction",
+    ),
+    "clairvoyant": Preset(
+        "push with the true lengths (simulation)", lambda: Combination(Completion(), Fcfs()), "oracle"
+    ),
+    "late_clairvoyant": Preset("late with the true lengths (simulation)", _late(None), "oracle"),
+}
+
+
+def preset(
+    name: str, seed: int = 0, engines: dict[str, EngineConstants] | None = None, **options: Any
+) -> Scheduler:
+    """A scheduler of that name.
+
+    engines : known constants per device kind; what is not given is learned from observed tokens
+    options : fields of `Combination` to replace, and `harm_weight`, `prefix_weight`, `overtakes`, `hold_services`
+        of the walk, and `work_weight` of the order
+    Raises BadInput for an unknown name or option.
+    """
+    if name not in PRESETS:
+        raise BadInput(f"unknown policy {name!r}; choose one of {', '.join(PRESETS)}")
+    parts = PRESETS[name].parts()
+    walk = {
+        k: options.pop(k)
+        for k in ("harm_weight", "prefix_weight", "overtakes", "hold_services")
+        if k in options
+    }
+    if walk and parts.late is None:
+        raise BadInput(f"policy {name!r} does not walk a queue, so {', '.join(walk)} cannot be set")
+    if walk and parts.late is not None:
+        parts = replace(parts, late=replace(parts.late, **walk))
+    if "work_weight" in options:
+        parts = replace(parts, order=OldestWorkflow(options.pop("work_weight")))
+    try:
+        parts = replace(parts, **options)
+    except TypeError:
+        known = ", ".join(Combination.__dataclass_fields__)
+        raise BadInput(
+            f"unknown option {', '.join(options)} for policy {name!r}; known are {known}"
+        ) from None
+    return Scheduler(name, parts, OnlineFit(engines), seed)

@@ -1,0 +1,52 @@
+"""Own finish plus the harm done to the calls that run already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swarmx import kernel
+from swarmx.routing.counts import LeastOutstandingPerSpeed
+from swarmx.routing.placement import Array
+from swarmx.state import ClusterState
+from swarmx.waiting import Waiting
+
+EMPTY = np.zeros(0)
+NONE_BLOCKED = np.zeros(0, dtype=np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Expected seconds until the call ends there, plus harm_weight times the seconds it costs the others.
+
+    harm_weight : 1 counts the others' delay like one's own; 0 is selfish and over-fills fast replicas in batched engines
+    prefix_weight : weight of the prefill seconds; above 1 where a prefix will be used again
+    Until the engine's constants are learned it is LED: fitted seconds are never compared with counts.
+    """
+
+    harm_weight: float = 1.0
+    prefix_weight: float = 1.0
+
+    def costs(
+        self,
+        waiting: Waiting,
+        cluster: ClusterState,
+        usable: NDArray[np.bool_],
+        now: float,
+        rng: np.random.Generator,
+    ) -> Array:
+        cluster.refresh(now)
+        if not cluster.is_fitted:
+            return LeastOutstandingPerSpeed().costs(waiting, cluster, usable, now, rng)
+        own, harm, _ = self.terms(waiting, cluster, now)
+        with np.errstate(invalid="ignore"):
+            return np.where(np.isfinite(own), own + self.harm_weight * harm, np.inf)
+
+    def terms(self, waiting: Waiting, cluster: ClusterState, now: float) -> Array:
+        """(3, R) own finish in s, harm in s, releases to wait for; infinite where the call can never run."""
+        out = np.empty((3, len(cluster.states)))
+        row = np.array([waiting.mean, waiting.own, waiting.call.prompt_tokens, waiting.limit, 0.0, -1.0])
+        kernel.costs(cluster.replicas, row, NONE_BLOCKED, EMPTY, EMPTY, now, 0.0, self.prefix_weight, out)
+        return out

@@ -1,0 +1,130 @@
+"""Calls that wait for a replica, kept in the order in which they will be looked at."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swarmx.quantiles import QuantileGrid
+from swarmx.types import Call, Prediction
+
+Key = tuple[int, float, float, str]  # class, the discipline's key, call arrival, id
+NO_PIN = ""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One waiting call with what the scheduler decided about it so far.
+
+    mean, own : output tokens: expected, and as counted in the call's own finish (mean, mean + sd or a quantile)
+    since_s, overtaken : what makes it due; due_s : when it came due; pin : the replica a due call waits for
+    refused : replica -> time until which it is not asked again
+    """
+
+    call: Call
+    prediction: Prediction
+    key: Key
+    mean: float
+    own: float
+    excess: float
+    grid: NDArray[np.float64]
+    since_s: float
+    overtaken: int = 0
+    due_s: float | None = None
+    pin: str = NO_PIN
+    attempts: int = 0
+    gone: bool = False
+    refused: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def limit(self) -> float:
+        return float("inf") if self.call.max_tokens is None else float(self.call.max_tokens)
+
+
+class WaitingQueue:
+    """Waiting calls sorted by key; insertion and removal cost a binary search and a memory move."""
+
+    def __init__(self) -> None:
+        self._keys: list[Key] = []
+        self._items: list[Waiting] = []
+        self._by_id: dict[str, Waiting] = {}
+        self._by_age: deque[Waiting] = deque()
+        self._most_overtaken = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._items)
+
+    def __contains__(self, call_id: str) -> bool:
+        return call_id in self._by_id
+
+    def get(self, call_id: str) -> Waiting | None:
+        return self._by_id.get(call_id)
+
+    def add(self, waiting: Waiting) -> None:
+        """Insert by key. Raises ValueError when a call of that id waits already."""
+        if waiting.call.id in self._by_id:
+            raise ValueError(f"call {waiting.call.id!r} waits already")
+        index = bisect_left(self._keys, waiting.key)
+        insort(self._keys, waiting.key)
+        self._items.insert(index, waiting)
+        self._by_id[waiting.call.id] = waiting
+        waiting.gone = False
+        self._most_overtaken = max(self._most_overtaken, waiting.overtaken)
+        if self._by_age and self._by_age[-1].since_s > waiting.since_s:  # a call that was put back
+            self._by_age = deque(sorted([*self._by_age, waiting], key=lambda w: w.since_s))
+        else:
+            self._by_age.append(waiting)
+
+    def remove(self, waiting: Waiting) -> int:
+        """Take a call out; returns the place it had."""
+        index = bisect_left(self._keys, waiting.key)
+        del self._keys[index], self._items[index], self._by_id[waiting.call.id]
+        waiting.gone = True
+        if not self._items:
+            self._most_overtaken = 0
+        return index
+
+    def most_overtaken(self) -> int:
+        """An upper bound on how often any waiting call was overtaken, exact while it is that call's turn to count."""
+        return self._most_overtaken
+
+    def overtake(self, place: int) -> None:
+        """A call that stood at `place` has started: those before it were overtaken once more."""
+        for waiting in self._items[:place]:
+            waiting.overtaken += 1
+            if waiting.overtaken > self._most_overtaken:
+                self._most_overtaken = waiting.overtaken
+
+    def oldest_since(self) -> float | None:
+        """When the call that waits longest began to wait."""
+        while self._by_age and self._by_age[0].gone:
+            self._by_age.popleft()
+        return self._by_age[0].since_s if self._by_age else None
+
+
+def waiting_of(
+    call: Call, prediction: Prediction, key: Key, own_of: str, sd_weight: float, level: float, since_s: float
+) -> Waiting:
+    """Build the entry of a call; its output distribution is cut at max_tokens."""
+    grid = prediction.tokens
+    if call.max_tokens is not None and grid.values[-1] > call.max_tokens:
+        grid = QuantileGrid(grid.levels, np.minimum(grid.values, float(call.max_tokens)))
+    mean = float(grid.mean())
+    own = mean
+    if own_of == "mean_sd":
+        own = mean + sd_weight * float(grid.sd())
+    elif own_of == "quantile":
+        own = float(grid.at(level))
+    k = min(int(np.searchsorted(grid.levels, 0.9)), grid.levels.size - 2)
+    excess = float(grid.values[-1] - grid.values[k]) / float(
+        np.log((1 - grid.levels[k]) / (1 - grid.levels[-1]))
+    )
+    return Waiting(call, prediction, key, mean, own, excess, grid.values, since_s)
