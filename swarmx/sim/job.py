@@ -1,0 +1,62 @@
+"""A call on its way through the simulation: the one record that changes, shared by the loop and the replicas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from swarmx.sim.workload import SimCall
+from swarmx.types import Call
+
+if TYPE_CHECKING:
+    from swarmx.sim.replicas import Replica
+
+
+class Job:
+    """order : (workflow arrival, call number), the key of a workflow-ordered engine queue
+    wanted_tokens : what it will produce if no replica cuts it; output_tokens : what it will produce where it is; produced : tokens kept from earlier attempts
+    mark : the replica's work clock at which it ends; live : tokens since `mark_start` of the same clock
+    """
+
+    __slots__ = (
+        "attempt",
+        "cached_tokens",
+        "call",
+        "dispatched_s",
+        "end_mark",
+        "first_token_s",
+        "flow",
+        "kv_at_dispatch",
+        "order",
+        "output_tokens",
+        "place",
+        "prefill_left",
+        "produced",
+        "replica",
+        "router",
+        "row",
+        "running_at_dispatch",
+        "sim",
+        "start_mark",
+        "started_s",
+        "waiting_at_dispatch",
+        "wanted_tokens",
+    )
+
+    def __init__(self, call: Call, sim: SimCall, row: int, flow: Any, place: int, router: Any) -> None:
+        self.call = call
+        self.sim = sim
+        self.row = row
+        self.flow = flow
+        self.place = place
+        self.router = router
+        self.order = (call.workflow_start_s, row)
+        self.wanted_tokens: float = (
+            sim.output_tokens if sim.max_tokens is None else min(sim.output_tokens, sim.max_tokens)
+        )
+        self.output_tokens: float = self.wanted_tokens
+        self.produced: float = 0.0
+        self.attempt = 0  # counts starts: a message about an earlier attempt is ignored
+        self.replica: Replica | None = None
+        self.dispatched_s = self.started_s = self.first_token_s = float("nan")
+        self.cached_tokens = self.running_at_dispatch = self.waiting_at_dispatch = self.kv_at_dispatch = 0
+        self.start_mark = self.end_mark = self.prefill_left = 0.0
