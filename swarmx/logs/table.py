@@ -32,9 +32,7 @@ def arrow() -> Any:
     return pyarrow
 
 
-def write_log(
-    records: Iterable[CallRecord], path: str | Path, about: Mapping[str, str] | None = None
-) -> None:
+def write_log(records: Iterable[CallRecord], path: str | Path, about: Mapping[str, str] | None = None) -> None:
     """Write the records in the order given; the file appears whole or not at all.
 
     about : what a reader should know of the log (source, caveat, date), kept in the file's metadata
@@ -47,9 +45,7 @@ def write_log(
 
     metadata = {_VERSION_KEY: str(SCHEMA_VERSION), _ABOUT_KEY: json.dumps(dict(about or {}))}
     with replacing(path) as temporary:
-        pq.write_table(
-            table.replace_schema_metadata(metadata), temporary, compression="zstd", write_page_checksum=True
-        )
+        pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd", write_page_checksum=True)
 
 
 def read_log(path: str | Path) -> list[CallRecord]:
@@ -65,7 +61,7 @@ def read_table(path: str | Path) -> pa.Table:
     or no log, has a newer schema, an unknown or mistyped column, lacks a required one, or holds a value that
     `check_table` refuses.
     """
-    table = _raw_table(Path(path))
+    table = read_any_parquet(path)
     _check_version(table.schema.metadata or {}, path)
     missing = [f.name for f in log_fields() if f.required and f.name not in table.column_names]
     unknown = [name for name in table.column_names if name not in field_names()]
@@ -127,19 +123,19 @@ def records_of(table: pa.Table) -> list[CallRecord]:
         values = table[field.name].to_pylist()
         if field.kind in ("numbers", "texts"):
             values = [v if v is None else tuple(v) for v in values]
-        columns.append(
-            values if field.default is None else [field.default if v is None else v for v in values]
-        )
+        columns.append(values if field.default is None else [field.default if v is None else v for v in values])
     return [CallRecord(*row) for row in zip(*columns, strict=True)]
 
 
-def _raw_table(path: Path) -> pa.Table:
+def read_any_parquet(path: str | Path) -> pa.Table:
+    """Any Parquet file as a table, of whatever columns. Raises BadInput when it is missing or damaged."""
+
     def load(pq: Any, file: Path) -> Any:
         table = pq.read_table(file, page_checksum_verification=True)
         _ = table.column_names  # decoded here, where a damaged name is still caught
         return table
 
-    return _read(path, load)
+    return _read(Path(path), load)
 
 
 def _read(path: Path, load: Callable[[Any, Path], Any]) -> Any:
@@ -162,8 +158,7 @@ def _check_version(metadata: Mapping[bytes, bytes], path: str | Path) -> None:
     written = metadata.get(_VERSION_KEY)
     if written is None:
         raise BadInput(
-            f"{path}: no swarmx log, it carries no schema version; "
-            "convert it with `swarmx log import --format columns`"
+            f"{path}: no swarmx log, it carries no schema version; convert it with `swarmx log import --format columns`"
         )
     if not written.isdigit() or int(written) > SCHEMA_VERSION:
         raise BadInput(

@@ -102,14 +102,10 @@ def _check_predictions(table: pa.Table, source: str) -> None:
         return
     lengths = np.nan_to_num(pc.list_value_length(column).to_numpy(zero_copy_only=False), nan=LEVELS.size)
     wrong = lengths != LEVELS.size
-    _refuse(
-        wrong, table, "predicted_tokens", source, f"needs {LEVELS.size} values, one for each quantile level"
-    )
+    _refuse(wrong, table, "predicted_tokens", source, f"needs {LEVELS.size} values, one for each quantile level")
     grids = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, LEVELS.size)  # (calls with one, K)
     broken = np.zeros(table.num_rows, dtype=np.bool_)
-    broken[given] = ~np.all(np.isfinite(grids) & (grids >= 0), axis=1) | np.any(
-        np.diff(grids, axis=1) < 0, axis=1
-    )
+    broken[given] = ~np.all(np.isfinite(grids) & (grids >= 0), axis=1) | np.any(np.diff(grids, axis=1) < 0, axis=1)
     _refuse(broken, table, "predicted_tokens", source, "must be finite, >= 0 and not decrease with the level")
 
 

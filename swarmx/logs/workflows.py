@@ -77,20 +77,29 @@ def parents_from_time(records: Sequence[CallRecord]) -> dict[str, tuple[str, ...
     O(n log n) plus the size of the answer.
     """
     calls = sorted(records, key=lambda r: (r.arrival_s, _end(r), r.call_id))
-    ended = sorted((_end(r), place) for place, r in enumerate(calls) if r.finished_s is not None)
+    places = ended_before([(r.arrival_s, _end(r)) for r in calls])
+    return {r.call_id: tuple(calls[p].call_id for p in before) for r, before in zip(calls, places, strict=True)}
+
+
+def ended_before(intervals: Sequence[tuple[float, float]]) -> list[tuple[int, ...]]:
+    """For each (start, end) the places of those that ended by its start, less those implied by another of them.
+
+    intervals : in increasing order; an end of inf is never over. Of two that last no time at the same moment the first
+        in order counts as the earlier. This is the transitive reduction of their interval order.
+    """
+    ended = sorted((end, place) for place, (_, end) in enumerate(intervals) if end < inf)
     latest = list(accumulate((place for _, place in ended), max))
-    parents: dict[str, tuple[str, ...]] = {}
-    for place, record in enumerate(calls):
-        stop = bisect_left(ended, (record.arrival_s, place))  # everything before here had ended
+    found: list[tuple[int, ...]] = []
+    for place, (start, _) in enumerate(intervals):
+        stop = bisect_left(ended, (start, place))  # everything before here had ended
         if not stop:
-            parents[record.call_id] = ()
+            found.append(())
             continue
-        # of those that had ended, the last to arrive: whoever ended before it arrived is its ancestor
+        # of those that had ended, the last to start: whoever ended before it started is implied by it
         last = latest[stop - 1]
-        start = bisect_right(ended, (calls[last].arrival_s, len(calls)))
-        direct = {p for _, p in ended[start:stop]} | {last}
-        parents[record.call_id] = tuple(calls[p].call_id for p in sorted(direct))
-    return parents
+        first = bisect_right(ended, (intervals[last][0], len(intervals)))
+        found.append(tuple(sorted({p for _, p in ended[first:stop]} | {last})))
+    return found
 
 
 def _workflow(name: str, group: Sequence[CallRecord]) -> RecordedWorkflow:
@@ -100,9 +109,7 @@ def _workflow(name: str, group: Sequence[CallRecord]) -> RecordedWorkflow:
         raise BadInput(f"workflow {name!r}: call id {call_id!r} occurs more than once; ids must be unique")
     parents = _parents(name, group)
     order = _parents_first(name, by_id, parents)
-    start = min(
-        min(r.arrival_s, inf if r.workflow_arrival_s is None else r.workflow_arrival_s) for r in group
-    )
+    start = min(min(r.arrival_s, inf if r.workflow_arrival_s is None else r.workflow_arrival_s) for r in group)
     calls = _replayable(name, [by_id[i] for i in order], parents, start)
     first = min(group, key=lambda r: (r.arrival_s, r.call_id))
     return RecordedWorkflow(name, start, first.tenant, first.priority, calls, len(group) - len(calls))
@@ -135,9 +142,7 @@ def _parents_first(name: str, by_id: Mapping[str, CallRecord], parents: Parents)
     try:
         sorter.prepare()
     except CycleError as cycle:
-        raise BadInput(
-            f"workflow {name!r}: its calls wait for each other: {' -> '.join(cycle.args[1])}"
-        ) from None
+        raise BadInput(f"workflow {name!r}: its calls wait for each other: {' -> '.join(cycle.args[1])}") from None
     order: list[str] = []
     while sorter.is_active():
         ready = sorted(sorter.get_ready(), key=lambda i: (by_id[i].arrival_s, i))
@@ -146,13 +151,9 @@ def _parents_first(name: str, by_id: Mapping[str, CallRecord], parents: Parents)
     return order
 
 
-def _replayable(
-    name: str, ordered: Sequence[CallRecord], parents: Parents, start: float
-) -> tuple[RecordedCall, ...]:
+def _replayable(name: str, ordered: Sequence[CallRecord], parents: Parents, start: float) -> tuple[RecordedCall, ...]:
     ok = {r.call_id: r for r in ordered if r.status == "ok"}
-    stand_ins: dict[
-        str, tuple[str, ...]
-    ] = {}  # call -> itself, or for a dropped one the calls it had waited for
+    stand_ins: dict[str, tuple[str, ...]] = {}  # call -> itself, or for a dropped one the calls it had waited for
     calls: list[RecordedCall] = []
     for record in ordered:
         kept = tuple(dict.fromkeys(s for p in parents[record.call_id] for s in stand_ins[p]))
