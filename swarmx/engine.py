@@ -114,8 +114,8 @@ class LeastSquares:
 class SpeedEstimate:
     """log v of one replica: a mean of log(expected / observed seconds) that forgets.
 
-    Weights are in calls' worth of tokens. An observation has lost half its weight after `memory` calls' worth of work, so
-    a hidden slowdown shows within a few calls; the prior v = 1 counts as `prior` calls.
+    Weights are in calls' worth of tokens. An observation has lost half its weight after `memory` calls' worth of
+    work, so a hidden slowdown shows within a few calls; the prior v = 1 counts as `prior` calls.
     """
 
     memory: float = 8.0
@@ -178,10 +178,7 @@ class OnlineFit:
         if segment.tokens > 0:
             self._mean_tokens += (segment.tokens - self._mean_tokens) / min(self._pool.count + 1, 200)
             if constants is not None:
-                expected = (
-                    segment.tokens * constants.tau(segment.batch, segment.kv)
-                    + constants.p * segment.prefilled
-                )
+                expected = segment.tokens * constants.tau(segment.batch, segment.kv) + constants.p * segment.prefilled
                 ratio = min(max(float(expected) / segment.seconds, 1e-3), 1e3)
                 self._speeds[replica].add(math.log(ratio), segment.tokens / max(self._mean_tokens, 1e-9))
 

@@ -1,6 +1,7 @@
 """What to expect of a call when the neural predictor does not answer: per-type quantiles, else the pool's.
 
-Something always answers. The tier that did is named in the prediction's `source` and from there in receipts and counters.
+Something always answers. The tier that did is named in the prediction's `source`, and from there in receipts and
+counters.
 """
 
 from __future__ import annotations

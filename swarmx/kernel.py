@@ -74,9 +74,7 @@ def refresh(replicas, flights, count, levels, now):  # type: ignore[no-untyped-d
     free = 0
     for r in range(r_count):
         replicas[REMAINING, r] += replicas[OTHER, r] * pool_rest
-        replicas[KV, r] = max(
-            kv_mine[r] + replicas[OTHER_KV, r], replicas[REPORTED_KV, r] + replicas[SENT_SINCE_KV, r]
-        )
+        replicas[KV, r] = max(kv_mine[r] + replicas[OTHER_KV, r], replicas[REPORTED_KV, r] + replicas[SENT_SINCE_KV, r])
         n = min(max(replicas[N, r], 1.0), replicas[SLOTS, r])
         kv = min(replicas[KV, r], replicas[KV_CAPACITY, r])
         replicas[TAU, r] = replicas[A, r] + replicas[B, r] * n + replicas[C, r] * kv
@@ -89,24 +87,22 @@ def refresh(replicas, flights, count, levels, now):  # type: ignore[no-untyped-d
 def _cost(replicas, r, rn, rkv, rw, x, x_own, need, prefill_tokens, now, prefix_weight):  # type: ignore[no-untyped-def]
     """(own finish, harm to the running, releases to wait for) of one call on replica r, after reservations."""
     n, slots, kv, cap = replicas[N, r], replicas[SLOTS, r], replicas[KV, r], replicas[KV_CAPACITY, r]
-    free = max(0.0, slots - n)
     count = n + rn
-    releases = max(0.0, rn + 1.0 - free)
+    running = min(n, slots)
+    releases = max(0.0, count + 1.0 - slots)
     short = need - (cap - kv - rkv)
     if short > 0 and count > 0:
         releases = max(releases, short * count / max(1.0, kv + rkv))
     mean_rest = (replicas[REMAINING, r] + rw) / max(1.0, count)
-    tau = (
-        replicas[A, r] + replicas[B, r] * min(count + 1.0, slots) + replicas[C, r] * min(kv + rkv + need, cap)
-    )
+    tau = replicas[A, r] + replicas[B, r] * min(count + 1.0, slots) + replicas[C, r] * min(kv + rkv + need, cap)
     prefill = prefix_weight * replicas[P, r] * prefill_tokens
     own = (
         max(0.0, replicas[STALL_UNTIL, r] - now)
-        + releases * mean_rest * tau / max(1.0, n)
+        + releases * mean_rest * tau / max(1.0, running)
         + x_own * tau
         + prefill
     )
-    harm = n * (prefill + (replicas[B, r] + replicas[C, r] * need) * min(x, mean_rest))
+    harm = running * (prefill + (replicas[B, r] + replicas[C, r] * need) * min(x, mean_rest))
     return own, harm, releases
 
 

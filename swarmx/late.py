@@ -1,12 +1,12 @@
 """Look-ahead late binding: a call starts only where it would end soonest, and only when that place is free now.
 
-In every walk the waiting calls are taken in order. Each looks at all replicas, busy ones too, with the time until enough
-of their calls have ended; if the cheapest can take it now it starts there, else it reserves a place there for the rest
+In every walk the waiting calls are taken in order. Each looks at all replicas, busy ones too, with the time until
+enough of their calls have ended; if the cheapest can take it now it starts there, else it reserves a place there for the rest
 of this walk and stays unbound. Nothing is promised from one walk to the next, except to calls that are due.
 
-Starvation bound, of our own queue alone: a call that was overtaken `overtakes` times or held `hold_services` mean service
-times is due. Due calls are looked at first, oldest first, and keep the replica they wait for; so a due call starts at the
-latest when the calls running there then, and earlier-due calls started there, have ended.
+Starvation bound, of our own queue alone: a call that was overtaken `overtakes` times or held `hold_services` mean
+service times is due. Due calls are looked at first, oldest first, and keep the replica they wait for; so a due call
+starts at the latest when the calls running there then, and earlier-due calls started there, have ended.
 """
 
 from __future__ import annotations
@@ -97,9 +97,7 @@ class LateWalk:
             if left <= 0 or not _any_free(cluster):
                 return
 
-    def _in_order(
-        self, queue: WaitingQueue, mean_service_s: float, now: float
-    ) -> tuple[list[Waiting], list[Waiting]]:
+    def _in_order(self, queue: WaitingQueue, mean_service_s: float, now: float) -> tuple[list[Waiting], list[Waiting]]:
         """(due calls, oldest due first; the others by key)."""
         held = now - self.hold_services * mean_service_s if mean_service_s > 0 else -np.inf
         oldest = queue.oldest_since()

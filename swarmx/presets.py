@@ -40,9 +40,7 @@ def _counts(placement: Callable[[], Any]) -> Callable[[], Combination]:
 
 
 def _late(work_weight: float | None) -> Callable[[], Combination]:
-    return lambda: Combination(
-        LeastOutstandingPerSpeed(), OldestWorkflow(work_weight), binding="late", late=LateWalk()
-    )
+    return lambda: Combination(LeastOutstandingPerSpeed(), OldestWorkflow(work_weight), binding="late", late=LateWalk())
 
 
 PRESETS: dict[str, Preset] = {
@@ -88,9 +86,7 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def preset(
-    name: str, seed: int = 0, engines: dict[str, EngineConstants] | None = None, **options: Any
-) -> Scheduler:
+def preset(name: str, seed: int = 0, engines: dict[str, EngineConstants] | None = None, **options: Any) -> Scheduler:
     """A scheduler of that name.
 
     engines : known constants per device kind; what is not given is learned from observed tokens
@@ -101,11 +97,7 @@ def preset(
     if name not in PRESETS:
         raise BadInput(f"unknown policy {name!r}; choose one of {', '.join(PRESETS)}")
     parts = PRESETS[name].parts()
-    walk = {
-        k: options.pop(k)
-        for k in ("harm_weight", "prefix_weight", "overtakes", "hold_services")
-        if k in options
-    }
+    walk = {k: options.pop(k) for k in ("harm_weight", "prefix_weight", "overtakes", "hold_services") if k in options}
     if walk and parts.late is None:
         raise BadInput(f"policy {name!r} does not walk a queue, so {', '.join(walk)} cannot be set")
     if walk and parts.late is not None:
@@ -116,7 +108,5 @@ def preset(
         parts = replace(parts, **options)
     except TypeError:
         known = ", ".join(Combination.__dataclass_fields__)
-        raise BadInput(
-            f"unknown option {', '.join(options)} for policy {name!r}; known are {known}"
-        ) from None
+        raise BadInput(f"unknown option {', '.join(options)} for policy {name!r}; known are {known}") from None
     return Scheduler(name, parts, OnlineFit(engines), seed)

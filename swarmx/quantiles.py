@@ -15,9 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 
 # Denser above 0.9, where tails are decided. Every prediction, sketch and record of swarmx uses these levels.
-LEVELS: Array = np.array(
-    [0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.925, 0.95, 0.975, 0.99, 0.995]
-)
+LEVELS: Array = np.array([0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.925, 0.95, 0.975, 0.99, 0.995])
 LEVELS.flags.writeable = False
 
 
@@ -36,9 +34,7 @@ class QuantileGrid:
         levels = np.asarray(self.levels, dtype=np.float64)
         values = np.asarray(self.values, dtype=np.float64)
         if levels.ndim != 1 or values.shape[-1:] != levels.shape:
-            raise ValueError(
-                f"values {values.shape} need one entry per level along the last axis, {levels.shape}"
-            )
+            raise ValueError(f"values {values.shape} need one entry per level along the last axis, {levels.shape}")
         if not (np.all(levels > 0) and np.all(levels < 1) and np.all(np.diff(levels) > 0)):
             raise ValueError(f"levels must increase strictly inside (0, 1), got {levels}")
         if not np.all(np.isfinite(values)):
@@ -64,7 +60,8 @@ class QuantileGrid:
 
     def mean(self) -> Array:
         """Mean of each distribution, (...): linear between levels, exponential above the last."""
-        return self.values @ mass(self.levels) + (1 - self.levels[-1]) * tail_excess(self)
+        inside: Array = self.values @ mass(self.levels)
+        return inside + (1 - self.levels[-1]) * tail_excess(self)
 
     def sd(self) -> Array:
         """Standard deviation of each distribution, (...), from the same pieces as `mean`."""
@@ -73,7 +70,8 @@ class QuantileGrid:
         last, excess, top = self.values[..., -1], tail_excess(self), 1 - self.levels[-1]
         square = square + self.levels[0] * self.values[..., 0] ** 2
         square = square + top * (last**2 + 2 * last * excess + 2 * excess**2)
-        return np.sqrt(np.maximum(square - self.mean() ** 2, 0.0))
+        variance: Array = np.maximum(square - self.mean() ** 2, 0.0)
+        return np.sqrt(variance)
 
     def at(self, level: float) -> Array:
         """Value at one level in (0, 1), (...)."""
@@ -104,7 +102,7 @@ def mass(levels: Array) -> Array:
 
 
 def tail_excess(grid: QuantileGrid) -> Array:
-    """Mean excess above the last level, (...): that of the exponential through the last level and the one nearest 0.9."""
+    """Mean excess above the last level, (...): of the exponential through the last level and the one nearest 0.9."""
     if grid.levels.size < 2:
         return np.zeros(grid.values.shape[:-1])
     k = min(int(np.searchsorted(grid.levels, 0.9)), grid.levels.size - 2)
@@ -128,9 +126,7 @@ def compose(
         return QuantileGrid(a.levels, together)
     rho = 0.0 if how == "independent" else how
     if isinstance(rho, str) or not 0 <= rho <= 1:
-        raise ValueError(
-            f"unknown composition {how!r}; choose comonotone, independent or a correlation in [0, 1]"
-        )
+        raise ValueError(f"unknown composition {how!r}; choose comonotone, independent or a correlation in [0, 1]")
     apart = _convolve(a, b)
     return QuantileGrid(a.levels, rho * together + (1 - rho) * apart)
 
@@ -140,9 +136,7 @@ def _convolve(a: QuantileGrid, b: QuantileGrid) -> Array:
     w = mass(a.levels)
     # the last atom stands for everything above the last level: place it at its mean
     va, vb = _atoms(a), _atoms(b)
-    sums = (va[..., :, None] + vb[..., None, :]).reshape(
-        *np.broadcast_shapes(va.shape[:-1], vb.shape[:-1]), -1
-    )
+    sums = (va[..., :, None] + vb[..., None, :]).reshape(*np.broadcast_shapes(va.shape[:-1], vb.shape[:-1]), -1)
     weights = np.broadcast_to((w[:, None] * w[None, :]).ravel(), sums.shape)
     order = np.argsort(sums, axis=-1, kind="stable")
     ordered = np.take_along_axis(sums, order, axis=-1)
@@ -173,9 +167,7 @@ def condition_on_age(grid: QuantileGrid, age: ArrayLike) -> QuantileGrid:
     for index in np.ndindex(age.shape):
         values, a, e = grid.values[index], age[index], excess[index]
         below = (
-            level_of(grid.levels, values, a)
-            if a < values[-1]
-            else 1 - top * np.exp(-(a - values[-1]) / max(e, 1e-12))
+            level_of(grid.levels, values, a) if a < values[-1] else 1 - top * np.exp(-(a - values[-1]) / max(e, 1e-12))
         )
         survive = max(1 - below, 1e-300)
         wanted = 1 - survive * (1 - grid.levels)
@@ -228,9 +220,7 @@ def overshoot(grid: QuantileGrid, cut: Array) -> Array:
     low, high = grid.values[..., :-1] - cut, grid.values[..., 1:] - cut
     width = high - low
     # mean of max(y, 0) for y uniform on [low, high]
-    part = np.where(
-        low >= 0, (low + high) / 2, np.where(high <= 0, 0.0, high**2 / (2 * np.maximum(width, 1e-300)))
-    )
+    part = np.where(low >= 0, (low + high) / 2, np.where(high <= 0, 0.0, high**2 / (2 * np.maximum(width, 1e-300))))
     inside = part @ np.diff(grid.levels) + grid.levels[0] * np.maximum(grid.values[..., 0] - cut[..., 0], 0.0)
     last, excess = grid.values[..., -1] - cut[..., 0], tail_excess(grid)
     top = 1 - grid.levels[-1]

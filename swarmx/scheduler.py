@@ -273,9 +273,7 @@ class Scheduler:
                 known = call.workflow_work
             elif prediction.remaining_tokens is not None and self.cluster.is_fitted:
                 tokens = float(prediction.tokens.mean() + prediction.remaining_tokens.mean())
-                known = tokens * float(
-                    np.mean(self.cluster.replicas[kernel.A] + self.cluster.replicas[kernel.B])
-                )
+                known = tokens * float(np.mean(self.cluster.replicas[kernel.A] + self.cluster.replicas[kernel.B]))
             self._works[call.workflow] = known
             if len(self._works) > MAX_WORKFLOWS:
                 self._works.popitem(last=False)

@@ -61,7 +61,7 @@ class ClusterState:
     # ---- replicas -------------------------------------------------------------------------------------------------
 
     def set_replicas(self, states: Sequence[ReplicaState], now: float) -> list[str]:
-        """Replace the set of replicas; flights on those that stay are kept. Returns ids of calls whose replica is gone."""
+        """Replace the set of replicas, keeping the flights of those that stay. Returns ids of calls whose replica is gone."""
         old, old_index = self.replicas, self.index
         old_on, old_integrals, old_kv = self._on, self._integrals, self._kv_book
         self.states = list(states)

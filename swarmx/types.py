@@ -29,8 +29,8 @@ class Call:
     """One model call that asks for a replica.
 
     workflow_id : calls of one agent run share it; a lone call is its own workflow
-    workflow_work : predicted seconds of the whole workflow at the pool's mean speed, alone on it, where the caller knows it
-    prefix_blocks : hashes of the prompt's leading blocks (`swarmx.prefix.block_hashes`); empty when prefixes are not tracked
+    workflow_work : predicted seconds of the whole workflow at the pool's mean speed, where the caller knows it
+    prefix_blocks : hashes of the prompt's leading blocks; empty when prefixes are not tracked
     """
 
     id: str

@@ -124,7 +124,5 @@ def waiting_of(
     elif own_of == "quantile":
         own = float(grid.at(level))
     k = min(int(np.searchsorted(grid.levels, 0.9)), grid.levels.size - 2)
-    excess = float(grid.values[-1] - grid.values[k]) / float(
-        np.log((1 - grid.levels[k]) / (1 - grid.levels[-1]))
-    )
+    excess = float(grid.values[-1] - grid.values[k]) / float(np.log((1 - grid.levels[k]) / (1 - grid.levels[-1])))
     return Waiting(call, prediction, key, mean, own, excess, grid.values, since_s)

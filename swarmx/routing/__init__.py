@@ -1,7 +1,7 @@
 """Placement policies by name: what a call would cost on each replica.
 
-A policy is a pure function of the call and the cluster (and of a random generator where it samples); the scheduler takes
-the cheapest replica that may serve the call, breaks ties, and carries the choice out.
+A policy is a pure function of the call and the cluster (and of a random generator where it samples); the scheduler
+takes the cheapest replica that may serve the call, breaks ties, and carries the choice out.
 """
 
 from __future__ import annotations

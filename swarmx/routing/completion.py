@@ -21,7 +21,7 @@ NONE_BLOCKED = np.zeros(0, dtype=np.bool_)
 class Completion:
     """Expected seconds until the call ends there, plus harm_weight times the seconds it costs the others.
 
-    harm_weight : 1 counts the others' delay like one's own; 0 is selfish and over-fills fast replicas in batched engines
+    harm_weight : 1 counts the others' delay like one's own; 0 is selfish, over-fills fast replicas in batched engines
     prefix_weight : weight of the prefill seconds; above 1 where a prefix will be used again
     Until the engine's constants are learned it is LED: fitted seconds are never compared with counts.
     """

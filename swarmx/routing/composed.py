@@ -1,4 +1,4 @@
-"""The paper's router: every replica's backlog as a distribution, the call composed into it, a tail cost on the result."""
+"""The paper's router: each replica's backlog as a distribution, the call composed into it, a tail cost of that."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ class Composed:
         own = QuantileGrid(LEVELS, tau[:, None] * waiting.grid[None, :] + prefill[:, None])
         how = self.composition
         if isinstance(how, str) and how not in ("comonotone", "independent"):
-            raise ValueError(
-                f"unknown composition {how!r}; choose comonotone, independent or a correlation in [0, 1]"
-            )
+            raise ValueError(f"unknown composition {how!r}; choose comonotone, independent or a correlation in [0, 1]")
         costs = tail_cost(compose(seconds, own, how), self.functional, self.level)  # type: ignore[arg-type]
         return costs if self.candidates is None else self._sampled(costs, usable, rng)
 
