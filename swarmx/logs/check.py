@@ -40,9 +40,7 @@ def _graph(records: Sequence[CallRecord]) -> Finding:
     except BadInput as problem:
         return "failed", str(problem)
     calls = sum(len(w.calls) for w in workflows)
-    return (
-        "ok" if calls else "failed"
-    ), f"{calls} of {len(records)} calls can be replayed, in {len(workflows)} workflows"
+    return _judge(calls > 0), f"{calls} of {len(records)} calls can be replayed, in {len(workflows)} workflows"
 
 
 def _causes_first(records: Sequence[CallRecord]) -> Finding:
@@ -70,9 +68,8 @@ def _parent_is_last(records: Sequence[CallRecord]) -> Finding:
         return r.parent_id in times and (not known or times[r.parent_id] in (None, max(known)))
 
     wrong = [r.call_id for r in both if not agrees(r)]
-    return _judge(
-        not wrong
-    ), f"{len(wrong)} of {len(both)} parents are not the last to end of waits_for{_example(wrong)}"
+    detail = f"{len(wrong)} of {len(both)} parents are not the last of waits_for to end{_example(wrong)}"
+    return _judge(not wrong), detail
 
 
 def _one_start(records: Sequence[CallRecord]) -> Finding:
@@ -146,9 +143,7 @@ def _embeddings(records: Sequence[CallRecord]) -> Finding:
         return "skipped", "no call has an embedding"
     sizes = {(r.encoder_sha, len(r.embedding or b"")) for r in known}
     good = len({sha for sha, _ in sizes}) == len(sizes) and all(sha for sha, _ in sizes)
-    return _judge(
-        good
-    ), f"{len(known)} embeddings, {len(sizes)} pairs of encoder and size (one size each, encoder named)"
+    return _judge(good), f"{len(known)} embeddings, {len(sizes)} pairs of encoder and size (one size each)"
 
 
 def _judge(good: bool) -> Outcome:

@@ -16,6 +16,7 @@ from swarmx.logs.workflows import RecordedWorkflow, workflows_of
 from swarmx.types import CallRecord
 
 Floats = NDArray[np.float64]
+NAMES = ("status", "model", "device", "replica", "type", "tenant", "priority")
 WINDOWS = 12  # of equal length, in which the load over time is told
 
 
@@ -102,10 +103,7 @@ def describe(records: Sequence[CallRecord]) -> Description:
         calls=len(records),
         workflows=len({r.workflow_id or r.call_id for r in records}),
         seconds=float(max([*ends, arrivals[-1]]) - arrivals[0]),
-        names={
-            name: _names(records, name)
-            for name in ("status", "model", "device", "replica", "type", "tenant", "priority")
-        },
+        names={name: _names(records, name) for name in NAMES},
         output_tokens=spread(r.output_tokens for r in ok),
         latency_s=spread(r.finished_s - r.arrival_s for r in ok if r.finished_s is not None),
         first_token_s=spread(r.first_token_s - r.arrival_s for r in ok if r.first_token_s is not None),
@@ -129,7 +127,8 @@ def spread(values: Iterable[float]) -> Spread | None:
 
 
 def _cv(sample: Floats) -> float:
-    return float(sample.std() / sample.mean()) if sample.mean() > 0 else 0.0
+    mean, deviation = float(sample.mean()), float(sample.std())
+    return deviation / mean if mean > 0 else 0.0
 
 
 def _names(records: Iterable[CallRecord], name: str) -> dict[str, int]:
@@ -149,7 +148,8 @@ def _missing(records: Sequence[CallRecord], name: str, default: object) -> float
     """Share of calls at the field's default. Names that default to a word (tenant, priority) are never missing."""
     if default in ("default", "normal"):
         return 0.0
-    return sum(getattr(r, name) == default or getattr(r, name) is None for r in records) / len(records)
+    lacking = sum(getattr(r, name) == default or getattr(r, name) is None for r in records)
+    return float(lacking / len(records))
 
 
 def _load(records: Sequence[CallRecord]) -> tuple[Window, ...]:

@@ -10,8 +10,9 @@ from typing import Literal
 
 from swarmx.errors import BadInput
 from swarmx.logs import IMPORTERS
-from swarmx.logs.options import ImportOptions
+from swarmx.logs.options import OUTPUT_TEXT, ImportOptions
 from swarmx.logs.valid import check_records
+from swarmx.logs.values import CHARACTERS_PER_TOKEN
 from swarmx.types import CallRecord
 
 PromptStorage = Literal["keep", "hash", "drop"]
@@ -51,6 +52,8 @@ def import_log(path: str | Path, name: str, options: ImportOptions, prompts: Pro
     records, origin_s = from_zero([_stored(r, prompts) for r in records])
     check_records(records, str(path))
     about = {"source": Path(path).name, "format": name, "prompts": prompts, "origin_s": repr(origin_s)}
+    if options.estimate_tokens or OUTPUT_TEXT in options.columns:
+        about["tokens"] = f"where the source counts none, estimated as characters / {CHARACTERS_PER_TOKEN}"
     if IMPORTERS[name].caveat:
         about["caveat"] = IMPORTERS[name].caveat
     return Imported(sorted(records, key=lambda r: r.arrival_s), about)

@@ -62,7 +62,7 @@ def is_llm_call(span: Span) -> bool:
         return operation in OPERATIONS
     kind = span.attributes.get("openinference.span.kind")
     if kind is not None:
-        return kind == "LLM"
+        return bool(kind == "LLM")
     return any(name in span.attributes for name in (*MODEL, *OUTPUT_TOKENS))
 
 
@@ -135,9 +135,9 @@ def _text(span: Span, names: Sequence[str]) -> str | None:
         return None
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            value = parse_json(value, names[0])
+            return prompt_text(parse_json(value, names[0]))
         except BadInput:
-            return value  # text that merely begins with a bracket
+            return str(value)  # text that merely begins with a bracket
     return prompt_text(value)
 
 

@@ -40,7 +40,7 @@ class TraceGraph:
         return found
 
     def wrappers(self) -> set[str]:
-        """LLM calls that began before, and ended after, an LLM call below them: the same call seen by an outer layer."""
+        """LLM calls during which an LLM call below them began: the same call seen by an outer layer."""
         outer: set[str] = set()
         for call in self.calls:
             above = self._parent(call)

@@ -35,7 +35,7 @@ class Span:
 
 
 def read_spans(path: str | Path) -> list[Span]:
-    """Every span of a file, in file order. Raises BadInput, naming the span, when the file holds none or a broken one."""
+    """Every span of a file, in file order. Raises BadInput when it holds none, or naming a broken one."""
     spans = [_span(raw, resource, path) for raw, resource in _raw_spans(path)]
     if not spans:
         raise BadInput(f"{path}: no spans in it; OTLP/JSON (resourceSpans) or objects with a list 'spans' would do")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from swarmx.logs.workflows import RecordedWorkflow
 from swarmx.types import CallRecord
 
-# A quantile estimate rests on the calls beyond it; with fewer than 20 there its relative error exceeds 1/sqrt(20) = 22 %.
+# A quantile rests on the calls beyond it: with n of them the share beyond is known to about 1/sqrt(n), 22 % here.
 BEYOND_QUANTILE = 20
 GROUPS = 20  # prompt groups, so that training, calibration and test each get several
 PER_DEVICE = 100  # calls of a device kind before the engine model trusts its own fit
@@ -87,6 +87,8 @@ def _replay(records: Sequence[CallRecord], workflows: Sequence[RecordedWorkflow]
     purpose = "replay under other policies"
     if not workflows:
         return Use(purpose, False, "its call graph cannot be read (see `swarmx log check`)")
+    if len(workflows) < 2:
+        return Use(purpose, False, "one workflow is no load")
     moments = {w.arrival_s for w in workflows}
     if len(moments) < 2:
         return Use(purpose, False, "all workflows arrive at one moment; choose an arrival process yourself")
