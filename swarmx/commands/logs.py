@@ -44,7 +44,7 @@ def import_(
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Value where the source has none.")
     ] = None,
     prompts: Annotated[
-        Literal["keep", "hash", "drop"], typer.Option("--prompts", help="What to do with the prompts' text.")
+        Literal["keep", "hash", "drop"], typer.Option("--prompts", help="What to do with the text.")
     ] = "keep",
     estimate_tokens: Annotated[
         bool, typer.Option("--estimate-tokens", help="Count a token per 4 characters where the source counts none.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,12 @@ def read(path: str | Path, options: ImportOptions) -> list[CallRecord]:
     needed, or `output_text` to estimate them from.
     Raises BadInput naming file, line, field and value.
     """
-    source = list(rows(path))
+    return read_rows(rows(path), path, options)
+
+
+def read_rows(source: Iterable[Row], path: str | Path, options: ImportOptions) -> list[CallRecord]:
+    """`read` for rows that are already there; `path` is for error messages."""
+    source = list(source)
     columns = _columns(source, options, path)
     return [_record(row, number, columns, options, path) for number, row in enumerate(source, 1)]
 
@@ -53,7 +58,7 @@ def _columns(source: list[Row], options: ImportOptions, path: str | Path) -> dic
     """The map and the columns named like a field. Raises BadInput for a path that no row has."""
     known = ", ".join(list(dict.fromkeys(name for row in source for name in row.values))[:40])
     for field_name, column in options.columns.items():
-        if source and all(look_up(row.values, column.path) is None for row in source):
+        if source and not column.optional and all(look_up(row.values, column.path) is None for row in source):
             raise BadInput(f"{path}: no row has a value at {column.path!r} for {field_name}; its columns are {known}")
     own = {name: Column(name) for name in (*field_names(), OUTPUT_TEXT) if any(name in row.values for row in source)}
     columns = {**own, **options.columns}

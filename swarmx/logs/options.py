@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from swarmx.errors import BadInput
 from swarmx.logs.fields import field_names
@@ -18,12 +18,14 @@ class Column:
 
     path : a column name, or keys and list places joined by dots (`usage.completion_tokens`, `choices.0.text`)
     unit : of a time: s, ms, us, ns or iso; None takes numbers as seconds and other text as ISO-8601
+    optional : the source may lack it in every row
     relative : "+" for a duration since arrival_s, "-" (arrival_s only) for a duration before finished_s
     """
 
     path: str
     unit: str | None = None
     relative: str = ""
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,10 @@ class ImportOptions:
     columns: Mapping[str, Column] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
     estimate_tokens: bool = False
+
+    def over(self, columns: Mapping[str, Column], constants: Mapping[str, str] | None = None) -> ImportOptions:
+        """These options on top of a format's own columns and constants."""
+        return replace(self, columns={**columns, **self.columns}, constants={**(constants or {}), **self.constants})
 
 
 def parse_map(items: Sequence[str]) -> dict[str, Column]:
