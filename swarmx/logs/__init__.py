@@ -9,7 +9,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from swarmx.logs import columns, otel
+from swarmx.logs import (
+    aiperf,
+    azure_llm_trace,
+    bench_serving,
+    columns,
+    inspect_ai,
+    litellm,
+    llmperf,
+    mooncake_trace,
+    otel,
+    splitwise_sim,
+    vidur_trace,
+)
 from swarmx.logs.options import ImportOptions
 from swarmx.types import CallRecord
 
@@ -29,6 +41,8 @@ class Importer:
     has_columns: bool = False
 
 
+TRACE_CAVEAT = "arrivals and lengths only: no prompts, latencies, workflows or model names"
+
 IMPORTERS = {
     "columns": Importer(
         columns.read, "CSV, TSV, JSON, JSON Lines or Parquet with a column map (--map)", has_columns=True
@@ -37,5 +51,30 @@ IMPORTERS = {
         otel.read,
         "OpenTelemetry GenAI spans: OTLP/JSON or {trace_id, spans} files",
         "spans name callers, not what a call waited for: parents between siblings are inferred from time",
+    ),
+    "azure_llm_trace": Importer(azure_llm_trace.read, "Azure LLM inference traces (CSV)", TRACE_CAVEAT),
+    "mooncake_trace": Importer(
+        mooncake_trace.read, "Mooncake traces (JSON Lines)", f"{TRACE_CAVEAT}; its prefix hashes are dropped"
+    ),
+    "vidur_trace": Importer(vidur_trace.read, "Vidur traces (CSV)", TRACE_CAVEAT),
+    "splitwise_sim": Importer(splitwise_sim.read, "SplitwiseSim traces (CSV)", TRACE_CAVEAT),
+    "litellm": Importer(litellm.read, "LiteLLM StandardLoggingPayload objects"),
+    "inspect_ai": Importer(
+        inspect_ai.read,
+        "Inspect evaluation logs (.json, .eval)",
+        "no first-token times; parents are inferred from time",
+    ),
+    "aiperf": Importer(
+        aiperf.read, "AIPerf profile_export.jsonl", "synthetic load of one model, whose name the file does not hold"
+    ),
+    "bench_serving": Importer(
+        bench_serving.read,
+        "vLLM and SGLang serving benchmarks with per-request details",
+        "synthetic load; without start_times every call arrives at 0",
+    ),
+    "llmperf": Importer(
+        llmperf.read,
+        "LLMPerf individual responses",
+        "synthetic load without arrival times: every call arrives at 0, only lengths and latencies mean anything",
     ),
 }

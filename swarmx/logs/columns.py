@@ -13,6 +13,7 @@ from swarmx.logs.sources import Row, rows
 from swarmx.logs.values import convert, estimated_tokens, prompt_text
 from swarmx.types import CallRecord
 
+SHOWN = 16  # columns named in an error message
 # What to say when a column that no log can do without is missing.
 _NEEDED = {
     "arrival_s": "--map arrival_s=COLUMN[:UNIT]",
@@ -56,7 +57,7 @@ def look_up(values: Any, path: str) -> Any:
 
 def _columns(source: list[Row], options: ImportOptions, path: str | Path) -> dict[str, Column]:
     """The map and the columns named like a field. Raises BadInput for a path that no row has."""
-    known = ", ".join(list(dict.fromkeys(name for row in source for name in row.values))[:40])
+    known = ", ".join(list(dict.fromkeys(name for row in source for name in row.values))[:SHOWN])
     for field_name, column in options.columns.items():
         if source and not column.optional and all(look_up(row.values, column.path) is None for row in source):
             raise BadInput(f"{path}: no row has a value at {column.path!r} for {field_name}; its columns are {known}")
