@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 ENOUGH_SAMPLES = 100  # a kind with fewer uses the pool's constants
+REFIT_EVERY = 25  # segments between two refits at first; an eighth of what has been seen later on
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,56 +59,66 @@ class Segment:
     prefilled: float
 
 
-@dataclass
 class LeastSquares:
     """Running non-negative least squares of seconds on (tokens, tokens * batch, tokens * kv, prefilled).
 
-    Rows are weighted by 1 / seconds, so that the relative error counts, and forget with `half_life` rows. A small ridge
-    on b and c makes a the one that explains a batch that never varied.
+    Rows are weighted by 1 / seconds, so that the relative error counts, and lose half their weight after `half_life`
+    further rows. A small ridge on b and c makes a the one that explains a batch that never varied.
     """
 
-    half_life: float = 2000.0
-    gram: Array = field(default_factory=lambda: np.zeros((4, 4)))
-    moment: Array = field(default_factory=lambda: np.zeros(4))
-    count: int = 0
+    def __init__(self, half_life: float = 2000.0) -> None:
+        self.half_life = half_life
+        self.count = 0
+        self._rows: list[tuple[float, float, float, float]] = []
+        self._gram: Array = np.zeros((4, 4))
+        self._moment: Array = np.zeros(4)
 
     def add(self, segment: Segment, speed: float) -> None:
-        if segment.seconds <= 0 or (segment.tokens <= 0 and segment.prefilled <= 0):
-            return
-        t, x = segment.seconds, segment.tokens
-        row = np.array([x, x * segment.batch, x * segment.kv, segment.prefilled]) / (t * speed)
-        keep = 0.5 ** (1 / self.half_life)
-        self.gram = self.gram * keep + np.outer(row, row)
-        self.moment = self.moment * keep + row
+        """Take in a segment of a replica that runs at `speed` times the constants."""
+        x, scale = segment.tokens, 1 / (segment.seconds * speed)
+        self._rows.append((x * scale, x * segment.batch * scale, x * segment.kv * scale, segment.prefilled * scale))
         self.count += 1
+
+    def _absorb(self) -> None:
+        if not self._rows:
+            return
+        rows = np.array(self._rows)
+        weight = 0.5 ** (np.arange(len(rows) - 1, -1, -1) / self.half_life)
+        keep = 0.5 ** (len(rows) / self.half_life)
+        self._gram = self._gram * keep + (rows * weight[:, None]).T @ rows
+        self._moment = self._moment * keep + weight @ rows
+        self._rows.clear()
 
     def solve(self) -> EngineConstants | None:
         """Best non-negative constants, or None when nothing identifies them."""
-        scale = np.sqrt(np.diag(self.gram))
+        self._absorb()
+        scale = np.sqrt(np.diag(self._gram))
         if scale[0] == 0:
             return None
         scale = np.where(scale == 0, 1.0, scale)
-        gram = self.gram / np.outer(scale, scale) + np.diag([0.0, 1e-3, 1e-3, 1e-4])
-        moment = self.moment / scale
-        best, least = None, np.inf
-        for size in range(1, 5):
-            for chosen in combinations(range(4), size):
-                index = np.ix_(chosen, chosen)
-                try:
-                    part = np.linalg.solve(gram[index], moment[list(chosen)])
-                except np.linalg.LinAlgError:
-                    continue
-                if np.any(part < 0):
-                    continue
-                loss = part @ gram[index] @ part - 2 * part @ moment[list(chosen)]
-                if loss < least - 1e-12:
-                    theta = np.zeros(4)
-                    theta[list(chosen)] = part
-                    best, least = theta, loss
-        if best is None or best[0] + best[1] <= 0:
+        gram = self._gram / np.outer(scale, scale) + np.diag([0.0, 1e-3, 1e-3, 1e-4])
+        theta = _non_negative(gram, self._moment / scale)
+        if theta is None or theta[0] + theta[1] <= 0:
             return None
-        a, b, c, p = best / scale
-        return EngineConstants(float(a), float(b), float(c), float(p))
+        a, b, c, p = (theta / scale).tolist()
+        return EngineConstants(a, b, c, p)
+
+
+def _non_negative(gram: Array, moment: Array) -> Array | None:
+    """argmin of t' gram t - 2 moment' t over t >= 0, by looking at every set of active coordinates."""
+    best, least = None, np.inf
+    for size in range(1, len(moment) + 1):
+        for chosen in combinations(range(len(moment)), size):
+            index = list(chosen)
+            try:
+                part = np.linalg.solve(gram[np.ix_(index, index)], moment[index])
+            except np.linalg.LinAlgError:
+                continue
+            loss = -float(part @ moment[index])
+            if np.all(part >= 0) and loss < least - 1e-12:
+                best, least = np.zeros(len(moment)), loss
+                best[index] = part
+    return best
 
 
 @dataclass
@@ -142,9 +153,9 @@ class OnlineFit:
     known : constants per device kind that are given (from a profile or a log); they are not refitted
     """
 
-    def __init__(self, known: dict[str, EngineConstants] | None = None, refit_every: int = 25) -> None:
+    def __init__(self, known: dict[str, EngineConstants] | None = None) -> None:
         self.known = dict(known or {})
-        self.refit_every = refit_every
+        self._next_refit: dict[str, int] = {}
         self._kinds: dict[str, LeastSquares] = {}
         self._pool = LeastSquares()
         self._speeds: dict[str, SpeedEstimate] = {}
@@ -172,7 +183,8 @@ class OnlineFit:
             fit = self._kinds.setdefault(kind, LeastSquares())
             fit.add(segment, self.speed(replica) if kind in self._constants else 1.0)
             self._pool.add(segment, 1.0)
-            if fit.count % self.refit_every == 0:
+            if fit.count >= self._next_refit.get(kind, REFIT_EVERY):
+                self._next_refit[kind] = fit.count + max(REFIT_EVERY, min(fit.count, 2000) // 8)
                 self._refit(kind, fit)
         constants, _ = self.constants_of(kind)
         if segment.tokens > 0:

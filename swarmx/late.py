@@ -1,8 +1,8 @@
 """Look-ahead late binding: a call starts only where it would end soonest, and only when that place is free now.
 
 In every walk the waiting calls are taken in order. Each looks at all replicas, busy ones too, with the time until
-enough of their calls have ended; if the cheapest can take it now it starts there, else it reserves a place there for the rest
-of this walk and stays unbound. Nothing is promised from one walk to the next, except to calls that are due.
+enough of their calls have ended; if the cheapest can take it now it starts there, else it reserves a place there for
+the rest of this walk and stays unbound. Nothing is promised from one walk to the next, except to calls that are due.
 
 Starvation bound, of our own queue alone: a call that was overtaken `overtakes` times or held `hold_services` mean
 service times is due. Due calls are looked at first, oldest first, and keep the replica they wait for; so a due call
@@ -41,11 +41,16 @@ class LateWalk:
     hold_services: float = 30.0
     long_prompt_tokens: float = 4000.0
 
+    def weight_of_harm(self, mean_prompt: float) -> float:
+        """The configured weight, or the one that suits prompts of that mean length."""
+        if self.harm_weight is not None:
+            return self.harm_weight
+        return 0.5 if mean_prompt > self.long_prompt_tokens else 1.0
+
     def starts(
         self,
         queue: WaitingQueue,
         cluster: ClusterState,
-        free: int,
         mean_service_s: float,
         mean_prompt: float,
         now: float,
@@ -53,11 +58,9 @@ class LateWalk:
         """Yield each call to start and the index of its replica.
 
         The caller refreshes the cluster before, and carries out each start before it takes the next.
-        free : usable replicas with a free slot; mean_service_s, mean_prompt : running means of the pool
+        mean_service_s, mean_prompt : running means of the pool
         """
-        harm_weight = self.harm_weight
-        if harm_weight is None:
-            harm_weight = 0.5 if mean_prompt > self.long_prompt_tokens else 1.0
+        harm_weight = self.weight_of_harm(mean_prompt)
         replicas = len(cluster.states)
         slots = float(
             np.sum(
@@ -122,7 +125,7 @@ def _chunks(due: list[Waiting], others: list[Waiting]) -> Iterator[tuple[list[Wa
 
 def _row(waiting: Waiting, due: bool, cluster: ClusterState) -> tuple[float, ...]:
     pin = cluster.index.get(waiting.pin, -1) if due else -1
-    return waiting.mean, waiting.own, waiting.call.prompt_tokens, waiting.limit, float(due), pin
+    return waiting.lengths.mean, waiting.lengths.own, waiting.call.prompt_tokens, waiting.limit, float(due), pin
 
 
 def _blocked(chunk: list[Waiting], cluster: ClusterState, now: float) -> NDArray[np.bool_]:

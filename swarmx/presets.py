@@ -36,7 +36,7 @@ class Preset:
 
 
 def _counts(placement: Callable[[], Any]) -> Callable[[], Combination]:
-    return lambda: Combination(placement(), Fcfs(), tier="pool_mean")
+    return lambda: Combination(placement(), Fcfs(), tier="pool_mean", learns=False)
 
 
 def _late(work_weight: float | None) -> Callable[[], Combination]:
@@ -53,7 +53,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "central_fcfs": Preset(
         "one queue, first come first served, the fastest free replica",
-        lambda: Combination(LeastOutstandingPerSpeed(), Fcfs(), binding="late", tier="pool_mean"),
+        lambda: Combination(LeastOutstandingPerSpeed(), Fcfs(), binding="late", tier="pool_mean", learns=False),
     ),
     "murakkab": Preset(
         "least backlog by mean service time per call type",

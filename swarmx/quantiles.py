@@ -35,11 +35,11 @@ class QuantileGrid:
         values = np.asarray(self.values, dtype=np.float64)
         if levels.ndim != 1 or values.shape[-1:] != levels.shape:
             raise ValueError(f"values {values.shape} need one entry per level along the last axis, {levels.shape}")
-        if not (np.all(levels > 0) and np.all(levels < 1) and np.all(np.diff(levels) > 0)):
+        if levels is not LEVELS and not (levels[0] > 0 and levels[-1] < 1 and (levels[1:] > levels[:-1]).all()):
             raise ValueError(f"levels must increase strictly inside (0, 1), got {levels}")
-        if not np.all(np.isfinite(values)):
+        if not np.isfinite(values).all():
             raise ValueError("quantile values must be finite")
-        if np.any(np.diff(values, axis=-1) < 0):
+        if (values[..., 1:] < values[..., :-1]).any():
             raise ValueError("quantile values must not decrease with the level")
         object.__setattr__(self, "levels", levels)
         object.__setattr__(self, "values", values)
@@ -60,8 +60,7 @@ class QuantileGrid:
 
     def mean(self) -> Array:
         """Mean of each distribution, (...): linear between levels, exponential above the last."""
-        inside: Array = self.values @ mass(self.levels)
-        return inside + (1 - self.levels[-1]) * tail_excess(self)
+        return np.asarray(self.values @ mass(self.levels) + (1 - self.levels[-1]) * tail_excess(self))
 
     def sd(self) -> Array:
         """Standard deviation of each distribution, (...), from the same pieces as `mean`."""
@@ -78,12 +77,12 @@ class QuantileGrid:
         if not 0 < level < 1:
             raise ValueError(f"a quantile level lies inside (0, 1), got {level}")
         if level > self.levels[-1]:
-            return self.values[..., -1] + tail_excess(self) * np.log((1 - self.levels[-1]) / (1 - level))
+            return np.asarray(self.values[..., -1] + tail_excess(self) * np.log((1 - self.levels[-1]) / (1 - level)))
         k = int(np.searchsorted(self.levels, level))
         if k == 0:
-            return self.values[..., 0]
+            return np.asarray(self.values[..., 0])
         share = (level - self.levels[k - 1]) / (self.levels[k] - self.levels[k - 1])
-        return self.values[..., k - 1] * (1 - share) + self.values[..., k] * share
+        return np.asarray(self.values[..., k - 1] * (1 - share) + self.values[..., k] * share)
 
     def scaled(self, factor: ArrayLike) -> QuantileGrid:
         """Every distribution times a factor >= 0, broadcast over the leading axes."""
@@ -91,14 +90,18 @@ class QuantileGrid:
 
 
 def mass(levels: Array) -> Array:
-    """Weight of each level's value in the mean, (K,): trapezoids between levels, the rest on the ends."""
+    """Weight of each level's value in the mean, (K,): trapezoids between levels, all the rest on the two ends."""
+    if levels is LEVELS:
+        return _MASS
+    return _mass(levels)
+
+
+def _mass(levels: Array) -> Array:
     edges = np.concatenate(([0.0], (levels[:-1] + levels[1:]) / 2, [1.0]))
-    weights = np.diff(edges)
-    # below the first level the quantile function is flat; inside, trapezoids; above the last, value + excess
-    weights[0] = levels[0] + (levels[1] - levels[0]) / 2 if levels.size > 1 else 1.0
-    if levels.size > 1:
-        weights[-1] = (levels[-1] - levels[-2]) / 2 + (1 - levels[-1])
-    return weights
+    return np.diff(edges)
+
+
+_MASS = _mass(LEVELS)
 
 
 def tail_excess(grid: QuantileGrid) -> Array:
@@ -107,7 +110,7 @@ def tail_excess(grid: QuantileGrid) -> Array:
         return np.zeros(grid.values.shape[:-1])
     k = min(int(np.searchsorted(grid.levels, 0.9)), grid.levels.size - 2)
     run = np.log((1 - grid.levels[k]) / (1 - grid.levels[-1]))
-    return (grid.values[..., -1] - grid.values[..., k]) / run
+    return np.asarray((grid.values[..., -1] - grid.values[..., k]) / run)
 
 
 def compose(
@@ -124,8 +127,8 @@ def compose(
     together = a.values + b.values
     if how == "comonotone" or how == 1:
         return QuantileGrid(a.levels, together)
-    rho = 0.0 if how == "independent" else how
-    if isinstance(rho, str) or not 0 <= rho <= 1:
+    rho: object = 0.0 if how == "independent" else how
+    if not isinstance(rho, int | float) or not 0 <= rho <= 1:
         raise ValueError(f"unknown composition {how!r}; choose comonotone, independent or a correlation in [0, 1]")
     apart = _convolve(a, b)
     return QuantileGrid(a.levels, rho * together + (1 - rho) * apart)
@@ -165,7 +168,7 @@ def condition_on_age(grid: QuantileGrid, age: ArrayLike) -> QuantileGrid:
     excess = np.broadcast_to(tail_excess(grid), age.shape)
     top = 1 - grid.levels[-1]
     for index in np.ndindex(age.shape):
-        values, a, e = grid.values[index], age[index], excess[index]
+        values, a, e = grid.values[index], float(age[index]), float(excess[index])
         below = (
             level_of(grid.levels, values, a) if a < values[-1] else 1 - top * np.exp(-(a - values[-1]) / max(e, 1e-12))
         )
@@ -226,7 +229,7 @@ def overshoot(grid: QuantileGrid, cut: Array) -> Array:
     top = 1 - grid.levels[-1]
     safe = np.maximum(excess, 1e-300)
     beyond = np.where(last >= 0, last + excess, excess * np.exp(np.maximum(last, -700 * safe) / safe))
-    return inside + top * beyond
+    return np.asarray(inside + top * beyond)
 
 
 def pinball_loss(grid: QuantileGrid, observed: ArrayLike) -> Array:

@@ -8,7 +8,6 @@ only calls whose cheapest replica is free now.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -18,36 +17,27 @@ from numpy.typing import NDArray
 
 from swarmx import kernel
 from swarmx.engine import OnlineFit
-from swarmx.guard import ObservedLengths
+from swarmx.explain import candidates_of, receipt_of
+from swarmx.intake import Intake
 from swarmx.late import LateWalk
 from swarmx.ordering import Order
 from swarmx.routing.placement import Placement, outstanding
 from swarmx.state import ClusterState
-from swarmx.types import (
-    PRIORITIES,
-    Call,
-    CallRecord,
-    Decision,
-    Prediction,
-    Reject,
-    ReplicaState,
-    Source,
-    Start,
-)
-from swarmx.waiting import Waiting, WaitingQueue, waiting_of
+from swarmx.types import Call, CallRecord, Candidate, Decision, Prediction, Receipt, Reject, ReplicaState, Source, Start
+from swarmx.waiting import Waiting, WaitingQueue
 
-MAX_WORKFLOWS = 100_000  # workflows whose predicted work is remembered
-SERVICE_MEMORY = 500  # finished calls over which the mean service time is taken
+SERVICE_MEMORY = 500  # calls over which the running means of service time and prompt length are taken
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
     """What a preset names: how calls are ordered, bound and placed, and which predictions it may use.
 
-    tier : best predictions it looks at: "neural" any that it is given, "per_type" observed lengths of the call's type,
-        "pool_mean" observed lengths of all calls
-    own_of, sd_weight, level : what counts as the call's own output tokens: "mean", "mean_sd" or "quantile"
+    binding, late : "late" without a walk keeps calls until some replica is free and takes the cheapest of those; with a
+        walk it looks ahead
+    tier, own_of, sd_weight, level : see `swarmx.intake.Intake`
     refuse_s : how long a replica that refused a call is not asked again for it
+    learns : whether finished calls feed the service model; placements that only count do without
     """
 
     placement: Placement
@@ -59,35 +49,40 @@ class Combination:
     sd_weight: float = 0.5
     level: float = 0.95
     refuse_s: float = 1.0
+    learns: bool = True
 
 
 @dataclass
 class Scheduler:
-    """Order + binding + placement for one model pool."""
+    """Order + binding + placement for one model pool.
+
+    fit : the service model, which may come with known constants; receipts : whether each Start carries one
+    """
 
     name: str
     parts: Combination
     fit: OnlineFit = field(default_factory=OnlineFit)
     seed: int = 0
+    receipts: bool = False
 
     def __post_init__(self) -> None:
-        self.cluster = ClusterState(self.fit)
+        parts = self.parts
+        self.cluster = ClusterState(self.fit, parts.learns)
         self.queue = WaitingQueue()
-        self.lengths = ObservedLengths()
+        self.intake = Intake(parts.order, parts.tier, parts.own_of, parts.sd_weight, parts.level)
         self.rng = np.random.default_rng(self.seed)
         self.mean_service_s = 0.0
         self.mean_prompt = 0.0
-        self._arrived = 0
-        self._finished = 0
+        self._arrived = self._served = 0
+        self._batched = False
         self._bound: dict[str, Waiting] = {}
-        self._works: OrderedDict[str, float] = OrderedDict()
 
     @property
     def tick_s(self) -> float:
         """Wanted period of `tick`: a quarter of the mean service time, within [0.05, 1] s."""
         return min(max(0.25 * self.mean_service_s, 0.05), 1.0)
 
-    # ---- observations ---------------------------------------------------------------------------------------------
+    # ---- observations ----
 
     def arrive(self, call: Call, prediction: Prediction | None, now: float) -> list[Decision]:
         """A call asks for a replica. Raises ValueError when a call of that id is here already."""
@@ -97,7 +92,7 @@ class Scheduler:
             return [Reject(call.id, reason)]
         self._arrived += 1
         self.mean_prompt += (call.prompt_tokens - self.mean_prompt) / min(self._arrived, SERVICE_MEMORY)
-        self.queue.add(self._entry(call, prediction, now))
+        self.queue.add(self.intake.entry(call, prediction, now, self.cluster, self._batched))
         return self._bind(now)
 
     def predicted(self, call_id: str, prediction: Prediction, now: float) -> list[Decision]:
@@ -105,15 +100,10 @@ class Scheduler:
         waiting = self.queue.get(call_id)
         if waiting is None:
             return []
+        fresh = self.intake.entry(waiting.call, prediction, waiting.since_s, self.cluster, self._batched)
         self.queue.remove(waiting)
-        fresh = self._entry(waiting.call, prediction, waiting.since_s)
-        fresh.overtaken, fresh.pin, fresh.refused, fresh.attempts = (
-            waiting.overtaken,
-            waiting.pin,
-            waiting.refused,
-            waiting.attempts,
-        )
-        self.queue.add(fresh)
+        waiting.prediction, waiting.lengths, waiting.key = fresh.prediction, fresh.lengths, fresh.key
+        self.queue.add(waiting)
         return self._bind(now)
 
     def started(self, call_id: str, now: float) -> list[Decision]:
@@ -129,20 +119,21 @@ class Scheduler:
     def finished(self, record: CallRecord, now: float, retry: bool = False) -> list[Decision]:
         """A call ended, in any status. With `retry` it goes back to the queue with its key; else it is over."""
         waiting = self._bound.pop(record.call_id, None)
-        if waiting is None:
+        if waiting is None:  # it was still waiting, or we do not know it
             waiting = self.queue.get(record.call_id)
-            if waiting is not None and not retry:  # cancelled while it waited
+            if waiting is not None and not retry:
                 self.queue.remove(waiting)
-            return self._bind(now)
-        if record.status == "ok":
+        elif record.status == "ok":
             flight = self.cluster.finish(record.call_id, record.output_tokens, now)
-            self.lengths.observe(record.type, record.output_tokens)
+            self.intake.observed.observe(record.type, record.output_tokens)
             if flight is not None:
-                self._observe_service(now - flight.started_s)
+                self._served += 1
+                service_s = now - flight.started_s
+                self.mean_service_s += (service_s - self.mean_service_s) / min(self._served, SERVICE_MEMORY)
         else:
             self.cluster.remove(record.call_id, now)
             if retry:
-                self._put_back(waiting)
+                self.queue.add(waiting)
         return self._bind(now)
 
     def refused(self, call_id: str, state: ReplicaState, now: float) -> list[Decision]:
@@ -153,26 +144,24 @@ class Scheduler:
             self.cluster.report(state)
         if waiting is not None:
             waiting.refused[state.id] = now + self.parts.refuse_s
-            self._put_back(waiting)
+            self.queue.add(waiting)
         return self._bind(now)
 
     def replicas_changed(self, states: Sequence[ReplicaState], now: float) -> list[Decision]:
         """The replicas as they are now; calls of those that are gone go back to the queue."""
+        self._batched = any(state.slots > 1 for state in states)
         for call_id in self.cluster.set_replicas(states, now):
             waiting = self._bound.pop(call_id, None)
             if waiting is not None:
-                self._put_back(waiting)
+                self.queue.add(waiting)
         return self._bind(now)
 
     def tick(self, now: float) -> list[Decision]:
-        """Time has passed: refusals run out, held calls come due."""
-        return self._bind(now) if self.queue else []
+        """Time has passed: refusals run out, held calls come due, silent replicas are found."""
+        self.cluster.find_hung(now)
+        return self._bind(now)
 
-    @property
-    def _batched(self) -> bool:
-        return any(state.slots > 1 for state in self.cluster.states)
-
-    # ---- decisions ------------------------------------------------------------------------------------------------
+    # ---- decisions ----
 
     def _bind(self, now: float) -> list[Decision]:
         if not self.queue or not self.cluster.states:
@@ -182,9 +171,7 @@ class Scheduler:
             if free == 0:
                 return []
             if self.cluster.is_fitted:
-                starts = self.parts.late.starts(
-                    self.queue, self.cluster, free, self.mean_service_s, self.mean_prompt, now
-                )
+                starts = self.parts.late.starts(self.queue, self.cluster, self.mean_service_s, self.mean_prompt, now)
                 return [self._start(waiting, i, now) for waiting, i in starts]
         return self._bind_by_placement(now)
 
@@ -195,23 +182,23 @@ class Scheduler:
         for waiting in list(self.queue):
             usable = self.usable(waiting, now)
             if late:
-                free = self._has_room(waiting)
-                if not np.any(free):
+                room, slot_free = self._room(waiting)
+                if not slot_free:
                     break
-                usable &= free
-            if not np.any(usable):
-                continue
-            costs = self.parts.placement.costs(waiting, self.cluster, usable, now, self.rng)
-            decisions.append(self._start(waiting, self._cheapest(costs, usable), now))
+                usable &= room
+            if usable.any():
+                costs = self.parts.placement.costs(waiting, self.cluster, usable, now, self.rng)
+                decisions.append(self._start(waiting, self._cheapest(costs, usable), now))
         return decisions
 
-    def _has_room(self, waiting: Waiting) -> NDArray[np.bool_]:
+    def _room(self, waiting: Waiting) -> tuple[NDArray[np.bool_], bool]:
+        """((R,) replicas with a free slot and KV room for the call, whether any has a free slot)."""
         table = self.cluster.replicas
         n = table[kernel.MINE] + table[kernel.OTHER]
-        need = waiting.call.prompt_tokens + waiting.mean / 2
+        free = (n < table[kernel.SLOTS]) & (table[kernel.USABLE] > 0)
+        need = waiting.call.prompt_tokens + waiting.lengths.mean / 2
         fits = (table[kernel.KV] + need <= table[kernel.KV_CAPACITY]) | (n == 0)
-        room: NDArray[np.bool_] = (n < table[kernel.SLOTS]) & fits
-        return room
+        return free & fits, bool(free.any())
 
     def usable(self, waiting: Waiting, now: float) -> NDArray[np.bool_]:
         """(R,) replicas that may serve the call now: open, large enough, and not just having refused it."""
@@ -230,61 +217,30 @@ class Scheduler:
         if ties.size == 1:
             return int(ties[0])
         fill = outstanding(self.cluster)[ties] / self.cluster.replicas[kernel.SLOTS, ties]
-        return int(ties[int(np.argmin(fill))])
+        return int(ties[np.argmin(fill)])
 
     def _start(self, waiting: Waiting, i: int, now: float) -> Start:
-        call = waiting.call
-        self.queue.overtake(self.queue.remove(waiting))
+        call, replica = waiting.call, self.cluster.states[i].id
         waiting.attempts += 1
+        receipt = self._receipt(waiting, "start", now, replica) if self.receipts else None
+        self.queue.overtake(self.queue.remove(waiting))
         self._bound[call.id] = waiting
-        self.cluster.start(
-            call.id,
-            i,
-            waiting.mean,
-            waiting.grid,
-            waiting.excess,
-            call.prompt_tokens,
-            call.prompt_tokens,
-            now,
-        )
-        return Start(call.id, self.cluster.states[i].id)
+        self.cluster.start(call.id, i, waiting.lengths, call.prompt_tokens, call.prompt_tokens, now)
+        return Start(call.id, replica, receipt)
 
-    # ---- bookkeeping ----------------------------------------------------------------------------------------------
+    # ---- explanations ----
 
-    def _entry(self, call: Call, prediction: Prediction | None, since_s: float) -> Waiting:
-        parts = self.parts
-        if prediction is None or parts.tier != "neural":
-            prediction = self.lengths.expect(None if parts.tier == "pool_mean" else call.type)
-        work = self._workflow_work(call, prediction)
-        key = (
-            PRIORITIES.index(call.priority),
-            parts.order.key(call, work, self._batched),
-            call.arrival_s,
-            call.id,
-        )
-        return waiting_of(call, prediction, key, parts.own_of, parts.sd_weight, parts.level, since_s)
+    def explain(self, call_id: str, now: float) -> Receipt | None:
+        """Why a waiting call is held; None when no call of that id waits."""
+        waiting = self.queue.get(call_id)
+        return None if waiting is None else self._receipt(waiting, "hold", now)
 
-    def _workflow_work(self, call: Call, prediction: Prediction) -> float:
-        """Predicted seconds of the call's workflow, fixed when its first call is seen; 0 while nothing is known."""
-        known = self._works.get(call.workflow)
-        if known is None:
-            known = 0.0
-            if call.workflow_work is not None:
-                known = call.workflow_work
-            elif prediction.remaining_tokens is not None and self.cluster.is_fitted:
-                tokens = float(prediction.tokens.mean() + prediction.remaining_tokens.mean())
-                known = tokens * float(np.mean(self.cluster.replicas[kernel.A] + self.cluster.replicas[kernel.B]))
-            self._works[call.workflow] = known
-            if len(self._works) > MAX_WORKFLOWS:
-                self._works.popitem(last=False)
-        return known
-
-    def _put_back(self, waiting: Waiting) -> None:
-        self.queue.add(waiting)
-
-    def _observe_service(self, seconds: float) -> None:
-        self._finished += 1
-        self.mean_service_s += (seconds - self.mean_service_s) / min(self._finished, SERVICE_MEMORY)
+    def _receipt(self, waiting: Waiting, action: str, now: float, replica: str | None = None) -> Receipt:
+        self.cluster.refresh(now)
+        late = self.parts.late
+        weight = 1.0 if late is None else late.weight_of_harm(self.mean_prompt)
+        candidates: tuple[Candidate, ...] = candidates_of(waiting, self.cluster, self.usable(waiting, now), weight, now)
+        return receipt_of(waiting, waiting.attempts, self.name, action, candidates, now, replica)
 
     def _impossible(self, call: Call) -> str | None:
         """Why no replica could ever serve the call, or None."""

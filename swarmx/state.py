@@ -14,81 +14,91 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swarmx import kernel
-from swarmx.engine import OnlineFit, Segment
+from swarmx.engine import OnlineFit
 from swarmx.quantiles import LEVELS
 from swarmx.types import ReplicaState
+from swarmx.usage import Marks, Usage
+from swarmx.waiting import Lengths
 
 Array = NDArray[np.float64]
 MIN_SEGMENT_TOKENS = 16  # shorter stretches between two progress reports are not worth fitting
+SURELY_ENDED = 2.0  # a replica is hung when nothing came from it for this many times what all its calls surely need
 
 
 @dataclass(slots=True)
 class Flight:
-    """What the book remembers of one call in flight; its numbers for the kernels are in row `row`."""
+    """What the book remembers of one call in flight; its numbers for the kernels are in row `row`.
+
+    queued : the replica had no free slot when the call was sent; decoding : its first token was seen
+    seen_* : last observation of the call, and the replica's sums at that time
+    """
 
     call_id: str
     replica: str
     row: int
     started_s: float
-    prompt: float
     uncached: float
     need: float
-    queued: bool  # the replica had no free slot when the call was sent
-    decoding: bool = False
-    seen_s: float = 0.0  # last observation, and the replica's integrals at that time
+    queued: bool
+    seen_s: float
+    seen_marks: Marks
     seen_tokens: float = 0.0
-    seen_integrals: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    decoding: bool = False
 
 
 class ClusterState:
-    """Replicas of one model pool and the calls in flight on them."""
+    """Replicas of one model pool and the calls in flight on them.
 
-    def __init__(self, fit: OnlineFit) -> None:
+    learns : whether observations feed the service model (policies that only count do not need it)
+    """
+
+    def __init__(self, fit: OnlineFit, learns: bool = True) -> None:
         self.fit = fit
+        self.learns = learns
         self.states: list[ReplicaState] = []
         self.index: dict[str, int] = {}
         self.flights: dict[str, Flight] = {}
         self.replicas: Array = np.zeros((kernel.REPLICA_ROWS, 0))
+        self.speeds: Array = np.zeros(0)  # (R,) as configured
+        self.is_fitted = False  # whether every replica has constants; until then seconds cannot be compared
+        self.starts = 0
         self._rows: Array = np.zeros((64, kernel.FLIGHT_COLUMNS + LEVELS.size))
         self._ids: list[str] = []
         self._on: list[set[str]] = []
-        self._integrals: list[list[float]] = []  # per replica: last time, batch, kv, prefilled
-        self._kv_book: list[float] = []
+        self._usage: list[Usage] = []
+        self._hung: set[str] = set()
         self._fits_seen = -1
-        self._mean_speed = 1.0
-        self.starts = 0
 
-    # ---- replicas -------------------------------------------------------------------------------------------------
+    # ---- replicas ----
 
     def set_replicas(self, states: Sequence[ReplicaState], now: float) -> list[str]:
-        """Replace the set of replicas, keeping the flights of those that stay. Returns ids of calls whose replica is gone."""
-        old, old_index = self.replicas, self.index
-        old_on, old_integrals, old_kv = self._on, self._integrals, self._kv_book
-        self.states = list(states)
-        self.index = {state.id: i for i, state in enumerate(self.states)}
-        if len(self.index) != len(self.states):
+        """Replace the replicas, keeping the flights of those that stay. Returns ids of calls whose replica is gone."""
+        index = {state.id: i for i, state in enumerate(states)}
+        if len(index) != len(states):
             raise ValueError(f"replica ids must differ, got {[s.id for s in states]}")
-        lost = [call for name, i in old_index.items() if name not in self.index for call in old_on[i]]
+        gone = [name for name in self.index if name not in index]
+        lost = sorted(call for name in gone for call in self._on[self.index[name]])
         for call in lost:
             self.remove(call, now)
-        for name in old_index:
-            if name not in self.index:
-                self.fit.forget(name)
-        self.replicas = np.zeros((kernel.REPLICA_ROWS, len(self.states)))
-        self._on, self._integrals, self._kv_book = [], [], []
-        self._mean_speed = float(np.mean([s.speed for s in self.states])) if self.states else 1.0
-        for i, state in enumerate(self.states):
-            if (j := old_index.get(state.id)) is not None:
-                self.replicas[:, i] = old[:, j]
-            self._on.append(old_on[j] if j is not None else set())
-            self._integrals.append(old_integrals[j] if j is not None else [now, 0.0, 0.0, 0.0])
-            self._kv_book.append(old_kv[j] if j is not None else 0.0)
+        for name in gone:
+            self.fit.forget(name)
+            self._hung.discard(name)
+        old = [self.index.get(state.id) for state in states]
+        table = np.zeros((kernel.REPLICA_ROWS, len(states)))
+        for i, j in enumerate(old):
+            if j is not None:
+                table[:, i] = self.replicas[:, j]
+        self._on = [set() if j is None else self._on[j] for j in old]
+        self._usage = [Usage(now, heard_s=now) if j is None else self._usage[j] for j in old]
+        self.replicas, self.index, self.states = table, index, list(states)
+        self.speeds = np.array([s.speed for s in states])
+        for i, state in enumerate(states):
             for call in self._on[i]:
                 self._rows[self.flights[call].row, kernel.F_REPLICA] = i
             self.fit.place(state.id, state.device)
             self._adopt(i, state)
         self._fits_seen = -1
-        self.sync_constants()
+        self._sync_constants()
         return lost
 
     def report(self, state: ReplicaState) -> None:
@@ -102,94 +112,98 @@ class ClusterState:
         table[kernel.SLOTS, i] = state.slots
         table[kernel.CONTEXT, i] = state.context_tokens
         table[kernel.KV_CAPACITY, i] = state.kv_capacity_tokens
-        table[kernel.USABLE, i] = float(not state.draining and not state.breaker_open)
+        self._set_usable(i)
         if state.reported_s is None:
             return
-        before = [f for f in map(self.flights.__getitem__, self._on[i]) if f.started_s <= state.reported_s]
-        since = [f for f in map(self.flights.__getitem__, self._on[i]) if f.started_s > state.reported_s]
-        others = max(0, state.running + state.waiting - len(before))
-        share = others / max(1, state.running + state.waiting)
+        mine = [self.flights[call] for call in self._on[i]]
+        before = sum(f.started_s <= state.reported_s for f in mine)
+        reported = state.running + state.waiting
+        others = max(0, reported - before)
         table[kernel.OTHER, i] = others
-        table[kernel.OTHER_KV, i] = share * state.kv_tokens
+        table[kernel.OTHER_KV, i] = others / max(1, reported) * state.kv_tokens
         table[kernel.REPORTED_KV, i] = state.kv_tokens
-        table[kernel.SENT_SINCE_KV, i] = sum(f.need for f in since)
+        table[kernel.SENT_SINCE_KV, i] = sum(f.need for f in mine if f.started_s > state.reported_s)
 
-    def sync_constants(self) -> None:
-        """Copy the fit into the replica table where any constants changed."""
-        if self.fit.refits == self._fits_seen:
-            return
-        self._fits_seen = self.fit.refits
-        for i in range(len(self.states)):
-            self._sync_replica(i)
+    def _set_usable(self, i: int) -> None:
+        state = self.states[i]
+        usable = not (state.draining or state.breaker_open or state.id in self._hung)
+        self.replicas[kernel.USABLE, i] = float(usable)
+
+    def find_hung(self, now: float) -> list[str]:
+        """Take replicas out of use that have shown no life for twice what their calls surely need; returns new ones.
+
+        The first sign of life brings a replica back. A call surely needs what is left to the mean of the top half
+        percent of its distribution.
+        """
+        found = []
+        for i, state in enumerate(self.states):
+            if state.id in self._hung or not self._on[i] or self.replicas[kernel.TAU, i] <= 0:
+                continue
+            rows = self._rows[[self.flights[call].row for call in self._on[i]]]
+            left = rows[:, -1] + rows[:, kernel.F_EXCESS] - rows[:, kernel.F_AGE]
+            need_s = float(np.max(left)) * self.replicas[kernel.TAU, i] * max(1.0, len(rows) / state.slots)
+            need_s += max(0.0, self.replicas[kernel.STALL_UNTIL, i] - self._usage[i].heard_s)
+            if now - self._usage[i].heard_s > SURELY_ENDED * need_s + 1.0:
+                self._hung.add(state.id)
+                self._set_usable(i)
+                found.append(state.id)
+        return found
+
+    def _heard(self, i: int, now: float) -> None:
+        self._usage[i].heard_s = now
+        if self._hung and self.states[i].id in self._hung:
+            self._hung.discard(self.states[i].id)
+            self._set_usable(i)
+
+    def _sync_constants(self) -> None:
+        if self.fit.refits != self._fits_seen:
+            self._fits_seen = self.fit.refits
+            for i in range(len(self.states)):
+                self._sync_replica(i)
+            self.is_fitted = bool(self.states) and bool(np.all(self.replicas[kernel.A] + self.replicas[kernel.B] > 0))
 
     def _sync_replica(self, i: int) -> None:
         state = self.states[i]
         constants, own = self.fit.constants_of(state.device)
         if constants is None:
             return
-        speed = self.fit.speed(state.id) * (1.0 if own else state.speed / self._mean_speed)
-        for row, value in zip((kernel.A, kernel.B, kernel.C, kernel.P), constants.as_tuple(), strict=True):
-            self.replicas[row, i] = value / speed
+        speed = self.fit.speed(state.id) * (1.0 if own else state.speed / float(self.speeds.mean()))
+        table = self.replicas
+        table[kernel.A, i], table[kernel.B, i] = constants.a / speed, constants.b / speed
+        table[kernel.C, i], table[kernel.P, i] = constants.c / speed, constants.p / speed
 
-    @property
-    def is_fitted(self) -> bool:
-        """Whether every replica has constants; until then seconds cannot be compared."""
-        return bool(self.states) and bool(np.all(self.replicas[kernel.A] + self.replicas[kernel.B] > 0))
+    # ---- flights ----
 
-    def configured_speeds(self) -> Array:
-        """(R,) relative speeds as configured."""
-        return np.array([s.speed for s in self.states])
-
-    # ---- flights --------------------------------------------------------------------------------------------------
-
-    def start(
-        self,
-        call_id: str,
-        i: int,
-        mean: float,
-        grid: Array,
-        excess: float,
-        prompt: float,
-        uncached: float,
-        now: float,
-    ) -> None:
+    def start(self, call_id: str, i: int, lengths: Lengths, prompt: float, uncached: float, now: float) -> None:
         """Enter a call into the book of replica i.
 
-        grid : (K,) output-token quantiles; prompt : KV tokens it will hold beyond blocks that others hold already;
-        uncached : prompt tokens to prefill
+        prompt : KV tokens it will hold beyond blocks that others hold already; uncached : prompt tokens to prefill
         """
         row = len(self._ids)
         if row == self._rows.shape[0]:
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-        self._advance(i, now)
         table = self.replicas
-        queued = table[kernel.MINE, i] + table[kernel.OTHER, i] >= table[kernel.SLOTS, i]
-        need = prompt + mean / 2
-        flight = Flight(call_id, self.states[i].id, row, now, prompt, uncached, need, bool(queued))
-        flight.seen_s, flight.seen_integrals = now, self._integral(i)
-        self.flights[call_id] = flight
+        self._advance(i, now)
+        if not self._on[i]:
+            self._usage[i].heard_s = now
+        queued = bool(table[kernel.MINE, i] + table[kernel.OTHER, i] >= table[kernel.SLOTS, i])
+        need = prompt + lengths.mean / 2
+        marks = self._usage[i].marks()
+        self.flights[call_id] = Flight(call_id, self.states[i].id, row, now, uncached, need, queued, now, marks)
         self._ids.append(call_id)
         self._on[i].add(call_id)
         stall = max(now, table[kernel.STALL_UNTIL, i]) + table[kernel.P, i] * uncached
         self._rows[row, : kernel.FLIGHT_COLUMNS] = (
-            i,
-            mean,
-            prompt,
-            0.0,
-            stall,
-            float(not queued),
-            excess,
-            need,
-            mean,
-        )
-        self._rows[row, kernel.FLIGHT_COLUMNS :] = grid
+            i, lengths.mean, prompt, 0.0, stall, float(not queued), lengths.excess, need, lengths.mean
+        )  # fmt: skip
+        self._rows[row, kernel.FLIGHT_COLUMNS :] = lengths.grid
         table[kernel.MINE, i] += 1
         table[kernel.AWAITING, i] += 1
         table[kernel.STALL_UNTIL, i] = stall
         table[kernel.N, i] += 1
         table[kernel.KV, i] += need
-        table[kernel.REMAINING, i] += mean
-        self._kv_book[i] += need
+        table[kernel.REMAINING, i] += lengths.mean
+        self._usage[i].need += need
         self.starts += 1
 
     def first_token(self, call_id: str, now: float) -> None:
@@ -199,20 +213,14 @@ class ClusterState:
             return
         i = self.index[flight.replica]
         self._advance(i, now)
-        self._integrals[i][3] += flight.uncached
+        self._heard(i, now)
+        self._usage[i].prefilled += flight.uncached
         if not flight.queued:
             self._learn(flight, i, 0.0, now)
-        self._begin_decoding(flight, i, now)
-
-    def _begin_decoding(self, flight: Flight, i: int, now: float) -> None:
         flight.decoding = True
-        flight.seen_s, flight.seen_tokens, flight.seen_integrals = now, 0.0, self._integral(i)
-        row = self._rows[flight.row]
-        row[kernel.F_AGE], row[kernel.F_AGE_AT], row[kernel.F_DECODING] = 0.0, now, 1.0
-        table = self.replicas
-        table[kernel.AWAITING, i] -= 1
-        if table[kernel.AWAITING, i] == 0:
-            table[kernel.STALL_UNTIL, i] = now
+        self._see(flight, i, 0.0, now)
+        self._rows[flight.row, kernel.F_DECODING] = 1.0
+        self._one_fewer_awaiting(i, now)
 
     def progress(self, call_id: str, tokens: float, now: float) -> None:
         """The call has produced so many tokens in all."""
@@ -221,26 +229,27 @@ class ClusterState:
             return
         if not flight.decoding:
             self.first_token(call_id, now)
+        i = self.index[flight.replica]
+        self._heard(i, now)
         row = self._rows[flight.row]
         row[kernel.F_AGE], row[kernel.F_AGE_AT] = tokens, now
         if tokens - flight.seen_tokens >= MIN_SEGMENT_TOKENS:
-            i = self.index[flight.replica]
             self._advance(i, now)
             self._learn(flight, i, tokens - flight.seen_tokens, now)
-            flight.seen_s, flight.seen_tokens, flight.seen_integrals = now, tokens, self._integral(i)
+            self._see(flight, i, tokens, now)
 
     def finish(self, call_id: str, tokens: float, now: float) -> Flight | None:
-        """Learn from a call that ended well, and take it off the book."""
+        """Learn from a call that ended well, and take it off the book; None when it is not there."""
         flight = self.flights.get(call_id)
         if flight is None:
             return None
         i = self.index[flight.replica]
         self._advance(i, now)
-        if flight.decoding:
+        self._heard(i, now)
+        if not flight.decoding:
+            self._usage[i].prefilled += flight.uncached
+        if flight.decoding or not flight.queued:
             self._learn(flight, i, tokens - flight.seen_tokens, now)
-        elif not flight.queued:
-            self._integrals[i][3] += flight.uncached
-            self._learn(flight, i, tokens, now)
         return self.remove(call_id, now)
 
     def remove(self, call_id: str, now: float) -> Flight | None:
@@ -254,52 +263,47 @@ class ClusterState:
             self._ids[flight.row] = self._ids[last]
             self.flights[self._ids[last]].row = flight.row
         self._ids.pop()
-        i = self.index.get(flight.replica)
-        if i is None:
-            return flight
+        i = self.index[flight.replica]
         self._advance(i, now)
         self._on[i].discard(call_id)
-        table = self.replicas
-        table[kernel.MINE, i] -= 1
-        self._kv_book[i] -= flight.need
+        self.replicas[kernel.MINE, i] -= 1
+        self._usage[i].need -= flight.need
         if not flight.decoding:
-            table[kernel.AWAITING, i] -= 1
-            if table[kernel.AWAITING, i] == 0:
-                table[kernel.STALL_UNTIL, i] = min(table[kernel.STALL_UNTIL, i], now)
+            self._one_fewer_awaiting(i, now)
         return flight
 
-    def on(self, replica: str) -> set[str]:
+    def on(self, replica: str) -> frozenset[str]:
         """Ids of our calls in flight on a replica."""
-        return self._on[self.index[replica]]
+        return frozenset(self._on[self.index[replica]])
 
     def refresh(self, now: float) -> int:
-        """Update the kernel's rows to `now`; returns how many usable replicas have a free slot."""
-        self.sync_constants()
+        """Bring N, KV, REMAINING and TAU up to `now`; returns how many usable replicas have a free slot."""
         return int(kernel.refresh(self.replicas, self._rows, len(self._ids), LEVELS, now))
 
     def flight_table(self) -> Array:
         """(calls in flight, columns + K), a view; columns as in `swarmx.kernel`."""
         return self._rows[: len(self._ids)]
 
-    # ---- what the service model learns from -----------------------------------------------------------------------
+    # ---- what the service model learns from ----
 
     def _advance(self, i: int, now: float) -> None:
-        sums = self._integrals[i]
-        elapsed = now - sums[0]
-        if elapsed > 0:
-            n = self.replicas[kernel.MINE, i] + self.replicas[kernel.OTHER, i]
-            sums[1] += elapsed * min(n, self.replicas[kernel.SLOTS, i])
-            sums[2] += elapsed * min(self._kv_book[i], self.replicas[kernel.KV_CAPACITY, i])
-            sums[0] = now
+        table, usage = self.replicas, self._usage[i]
+        running = min(table[kernel.MINE, i] + table[kernel.OTHER, i], table[kernel.SLOTS, i])
+        usage.advance(now, float(running), float(min(usage.need, table[kernel.KV_CAPACITY, i])))
 
-    def _integral(self, i: int) -> tuple[float, float, float]:
-        _, batch, kv, prefilled = self._integrals[i]
-        return batch, kv, prefilled
+    def _see(self, flight: Flight, i: int, tokens: float, now: float) -> None:
+        flight.seen_s, flight.seen_tokens, flight.seen_marks = now, tokens, self._usage[i].marks()
+        row = self._rows[flight.row]
+        row[kernel.F_AGE], row[kernel.F_AGE_AT] = tokens, now
+
+    def _one_fewer_awaiting(self, i: int, now: float) -> None:
+        self.replicas[kernel.AWAITING, i] -= 1
+        if self.replicas[kernel.AWAITING, i] == 0:
+            self.replicas[kernel.STALL_UNTIL, i] = min(self.replicas[kernel.STALL_UNTIL, i], now)
 
     def _learn(self, flight: Flight, i: int, tokens: float, now: float) -> None:
         seconds = now - flight.seen_s
-        if seconds <= 0:
-            return
-        batch, kv, prefilled = (b - a for a, b in zip(flight.seen_integrals, self._integral(i), strict=True))
-        self.fit.observe(flight.replica, Segment(seconds, tokens, batch / seconds, kv / seconds, prefilled))
-        self._sync_replica(i)
+        if self.learns and seconds > 0:
+            self.fit.observe(flight.replica, self._usage[i].segment(flight.seen_marks, seconds, tokens))
+            self._sync_replica(i)
+            self._sync_constants()

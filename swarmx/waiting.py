@@ -10,29 +10,54 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from swarmx.quantiles import QuantileGrid
+from swarmx.quantiles import QuantileGrid, tail_excess
 from swarmx.types import Call, Prediction
 
 Key = tuple[int, float, float, str]  # class, the discipline's key, call arrival, id
 NO_PIN = ""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Lengths:
+    """The numbers that scheduling needs of an output-length distribution, in tokens.
+
+    mean, own : expected, and as counted in the call's own finish
+    grid : (K,) quantiles; excess : mean excess above the last of them
+    """
+
+    mean: float
+    own: float
+    grid: NDArray[np.float64]
+    excess: float
+
+
+def lengths_of(
+    tokens: QuantileGrid, max_tokens: int | None, own_of: str = "mean", sd_weight: float = 0.5, level: float = 0.95
+) -> Lengths:
+    """Read them off a distribution, cut at max_tokens; own_of is "mean", "mean_sd" or "quantile"."""
+    if max_tokens is not None and tokens.values[-1] > max_tokens:
+        tokens = QuantileGrid(tokens.levels, np.minimum(tokens.values, float(max_tokens)))
+    mean = float(tokens.mean())
+    own = mean
+    if own_of == "mean_sd":
+        own = mean + sd_weight * float(tokens.sd())
+    elif own_of == "quantile":
+        own = float(tokens.at(level))
+    return Lengths(mean, own, tokens.values, float(tail_excess(tokens)))
+
+
 @dataclass(slots=True)
 class Waiting:
     """One waiting call with what the scheduler decided about it so far.
 
-    mean, own : output tokens: expected, and as counted in the call's own finish (mean, mean + sd or a quantile)
     since_s, overtaken : what makes it due; due_s : when it came due; pin : the replica a due call waits for
     refused : replica -> time until which it is not asked again
     """
 
     call: Call
     prediction: Prediction
+    lengths: Lengths
     key: Key
-    mean: float
-    own: float
-    excess: float
-    grid: NDArray[np.float64]
     since_s: float
     overtaken: int = 0
     due_s: float | None = None
@@ -108,21 +133,3 @@ class WaitingQueue:
         while self._by_age and self._by_age[0].gone:
             self._by_age.popleft()
         return self._by_age[0].since_s if self._by_age else None
-
-
-def waiting_of(
-    call: Call, prediction: Prediction, key: Key, own_of: str, sd_weight: float, level: float, since_s: float
-) -> Waiting:
-    """Build the entry of a call; its output distribution is cut at max_tokens."""
-    grid = prediction.tokens
-    if call.max_tokens is not None and grid.values[-1] > call.max_tokens:
-        grid = QuantileGrid(grid.levels, np.minimum(grid.values, float(call.max_tokens)))
-    mean = float(grid.mean())
-    own = mean
-    if own_of == "mean_sd":
-        own = mean + sd_weight * float(grid.sd())
-    elif own_of == "quantile":
-        own = float(grid.at(level))
-    k = min(int(np.searchsorted(grid.levels, 0.9)), grid.levels.size - 2)
-    excess = float(grid.values[-1] - grid.values[k]) / float(np.log((1 - grid.levels[k]) / (1 - grid.levels[-1])))
-    return Waiting(call, prediction, key, mean, own, excess, grid.values, since_s)

@@ -47,6 +47,7 @@ class Completion:
     def terms(self, waiting: Waiting, cluster: ClusterState, now: float) -> Array:
         """(3, R) own finish in s, harm in s, releases to wait for; infinite where the call can never run."""
         out = np.empty((3, len(cluster.states)))
-        row = np.array([waiting.mean, waiting.own, waiting.call.prompt_tokens, waiting.limit, 0.0, -1.0])
+        lengths = waiting.lengths
+        row = np.array([lengths.mean, lengths.own, waiting.call.prompt_tokens, waiting.limit, 0.0, -1.0])
         kernel.costs(cluster.replicas, row, NONE_BLOCKED, EMPTY, EMPTY, now, 0.0, self.prefix_weight, out)
         return out

@@ -51,7 +51,7 @@ class Composed:
         backlog = self._backlog(cluster, usable.size)  # (R, K) tokens
         seconds = QuantileGrid(LEVELS, np.maximum.accumulate(backlog * (tau / slots)[:, None], axis=-1))
         prefill = table[kernel.P] * waiting.call.prompt_tokens
-        own = QuantileGrid(LEVELS, tau[:, None] * waiting.grid[None, :] + prefill[:, None])
+        own = QuantileGrid(LEVELS, tau[:, None] * waiting.lengths.grid[None, :] + prefill[:, None])
         how = self.composition
         if isinstance(how, str) and how not in ("comonotone", "independent"):
             raise ValueError(f"unknown composition {how!r}; choose comonotone, independent or a correlation in [0, 1]")

@@ -94,4 +94,4 @@ class LeastOutstandingPerSpeed:
         now: float,
         rng: np.random.Generator,
     ) -> Array:
-        return (outstanding(cluster) + 1) / cluster.configured_speeds()
+        return (outstanding(cluster) + 1) / cluster.speeds

@@ -40,4 +40,4 @@ class Murakkab:
         )
         slots = table[kernel.SLOTS]
         tau = table[kernel.A] + table[kernel.B] * slots
-        return np.asarray(tau * (backlog / slots + waiting.mean) + table[kernel.P] * waiting.call.prompt_tokens)
+        return np.asarray(tau * (backlog / slots + waiting.lengths.mean) + table[kernel.P] * waiting.call.prompt_tokens)

@@ -1,0 +1,68 @@
+"""Receipts: what was decided about a call, on what grounds, and what else there was to choose."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swarmx.routing.completion import Completion
+from swarmx.state import ClusterState
+from swarmx.types import Candidate, Receipt
+from swarmx.waiting import Waiting
+
+TOP = 5  # candidates that a receipt names
+
+
+def candidates_of(
+    waiting: Waiting, cluster: ClusterState, usable: NDArray[np.bool_], harm_weight: float, now: float
+) -> tuple[Candidate, ...]:
+    """The cheapest usable replicas by own finish + harm; empty while the engines' constants are unknown.
+
+    The cluster must have been refreshed to `now`.
+    """
+    if not cluster.is_fitted:
+        return ()
+    own, harm, releases = Completion().terms(waiting, cluster, now)
+    cost = np.where(usable, own + harm_weight * np.where(np.isfinite(harm), harm, 0.0), np.inf)
+    best = [int(i) for i in np.argsort(cost, kind="stable")[:TOP] if np.isfinite(cost[i])]
+    return tuple(
+        Candidate(cluster.states[i].id, float(own[i]), float(harm[i]), float(cost[i]), float(releases[i])) for i in best
+    )
+
+
+def receipt_of(
+    waiting: Waiting,
+    number: int,
+    policy: str,
+    action: str,
+    candidates: tuple[Candidate, ...],
+    now: float,
+    replica: str | None = None,
+) -> Receipt:
+    """Put a decision about a waiting call into words and numbers."""
+    first = candidates[0] if candidates else None
+    if action == "start":
+        reason = f"cheapest replica for {policy}"
+        if first is not None and first.replica != replica:
+            reason += f"; {first.replica} had the least own finish + harm"
+    elif first is None:
+        reason = "no replica can take it now, and none has learned its speed yet"
+    elif first.releases > 0:
+        reason = (
+            f"{first.replica} would end it soonest and is busy: about {first.releases:.1f} calls must end there first"
+        )
+    else:
+        reason = "calls before it in the queue take the free places"
+    return Receipt(
+        id=f"{waiting.call.id}/{number}",
+        call_id=waiting.call.id,
+        decided_s=now,
+        policy=policy,
+        action="start" if action == "start" else "hold",
+        tier=waiting.prediction.source,
+        replica=replica,
+        reason=reason,
+        candidates=candidates,
+        predicted_tokens=tuple(float(v) for v in waiting.lengths.grid),
+        model_version=waiting.prediction.model_version,
+    )

@@ -1,0 +1,70 @@
+"""From a call to an entry of the queue: what is expected of it, and where it stands in the order."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from swarmx import kernel
+from swarmx.guard import ObservedLengths
+from swarmx.ordering import Order
+from swarmx.state import ClusterState
+from swarmx.types import PRIORITIES, Call, Prediction, Source
+from swarmx.waiting import Lengths, Waiting, lengths_of
+
+MAX_WORKFLOWS = 100_000  # workflows whose predicted work is remembered
+
+
+@dataclass
+class Intake:
+    """Builds queue entries.
+
+    tier : best predictions it uses: "neural" any that it is given, "per_type" observed lengths of the call's type,
+        "pool_mean" observed lengths of all calls
+    own_of, sd_weight, level : what counts as the call's own output tokens: "mean", "mean_sd" or "quantile"
+    """
+
+    order: Order
+    tier: Source = "neural"
+    own_of: Literal["mean", "mean_sd", "quantile"] = "mean"
+    sd_weight: float = 0.5
+    level: float = 0.95
+    observed: ObservedLengths = field(default_factory=ObservedLengths)
+    _works: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    _last: tuple[Prediction, int | None, Lengths] | None = None
+
+    def entry(
+        self, call: Call, prediction: Prediction | None, since_s: float, cluster: ClusterState, batched: bool
+    ) -> Waiting:
+        """The entry of a call that waits since then; its key is final until another prediction comes."""
+        if prediction is None or self.tier != "neural":
+            prediction = self.observed.expect(None if self.tier == "pool_mean" else call.type)
+        order_key = self.order.key(call, self._workflow_work(call, prediction, cluster), batched)
+        key = (PRIORITIES.index(call.priority), order_key, call.arrival_s, call.id)
+        return Waiting(call, prediction, self._lengths(prediction, call.max_tokens), key, since_s)
+
+    def _lengths(self, prediction: Prediction, max_tokens: int | None) -> Lengths:
+        last = self._last  # fallback predictions come again and again
+        if last is None or last[0] is not prediction or last[1] != max_tokens:
+            lengths = lengths_of(prediction.tokens, max_tokens, self.own_of, self.sd_weight, self.level)
+            self._last = last = (prediction, max_tokens, lengths)
+        return last[2]
+
+    def _workflow_work(self, call: Call, prediction: Prediction, cluster: ClusterState) -> float:
+        """Predicted seconds of the call's workflow, fixed when its first call is seen; 0 while nothing is known."""
+        known = self._works.get(call.workflow)
+        if known is not None:
+            return known
+        known = 0.0
+        if call.workflow_work is not None:
+            known = call.workflow_work
+        elif prediction.remaining_tokens is not None and cluster.is_fitted:
+            tokens = float(prediction.tokens.mean() + prediction.remaining_tokens.mean())
+            known = tokens * float(np.mean(cluster.replicas[kernel.A] + cluster.replicas[kernel.B]))
+        self._works[call.workflow] = known
+        if len(self._works) > MAX_WORKFLOWS:
+            self._works.popitem(last=False)
+        return known
