@@ -6,7 +6,8 @@ that a load is a share of.
 """
 
 from swarmx.sim.cluster import Cluster, Fault, ReplicaSpec, cluster, het_speeds, hom_speeds
-from swarmx.sim.loop import Arm, SimulatedScheduler, Timing, simulate
+from swarmx.sim.contracts import Arm, SimulatedScheduler, Timing
+from swarmx.sim.loop import simulate
 from swarmx.sim.results import CallTable, Comparison, compare, percentiles
 from swarmx.sim.workload import SimCall, SimWorkflow, Workload, arriving
 

@@ -1,7 +1,7 @@
 """Who predicts in a simulation: from the truth itself down to averages of call types, and the ways to be wrong.
 
-An arm may look at the truth; a policy gets to know only what the arm says. Errors are drawn from the ids of workflow and
-call, so that every policy sees the same ones.
+An arm may look at the truth; a policy gets to know only what the arm says. Errors are drawn from the ids of workflow
+and call, so that every policy sees the same ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 
 from swarmx.quantiles import LEVELS, QuantileGrid
-from swarmx.sim.loop import Arm
+from swarmx.sim.contracts import Arm
 from swarmx.sim.workload import SimCall, SimWorkflow
 from swarmx.types import Prediction
 

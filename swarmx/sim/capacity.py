@@ -20,8 +20,8 @@ SAMPLE_CALLS = 600  # per replica kind, or 30 per slot if that is more
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """tokens_per_s : model -> output tokens a second that its replicas sustain with all slots or all KV memory in use, on
-    this mix of calls and without any prefix-cache hit."""
+    """tokens_per_s : model -> output tokens a second that its replicas sustain with all slots or all KV memory in
+    use, on this mix of calls and without any prefix-cache hit."""
 
     tokens_per_s: dict[str, float]
 

@@ -10,6 +10,7 @@ from swarmx.engine import EngineConstants
 from swarmx.types import ReplicaState
 
 UNBOUNDED_TOKENS = 10_000_000
+ONE_SECOND = EngineConstants(1.0)  # a token is a second: lengths are service times
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class ReplicaSpec:
     batched: bool = False
     slots: int = 1
     speed: float = 1.0
-    service: EngineConstants = EngineConstants(1.0)
+    service: EngineConstants = ONE_SECOND
     context_tokens: int = 1_000_000
     kv_capacity_tokens: int = UNBOUNDED_TOKENS
     queue: Literal["fcfs", "workflow"] = "fcfs"
@@ -48,7 +49,8 @@ class ReplicaSpec:
         if self.slots < 1 or not self.speed > 0 or self.kv_capacity_tokens < 2 or self.context_tokens < 2:
             raise ValueError(
                 f"replica {self.id!r} needs slots >= 1, speed > 0 and room for 2 tokens, got slots={self.slots}, "
-                f"speed={self.speed}, kv_capacity_tokens={self.kv_capacity_tokens}, context_tokens={self.context_tokens}"
+                f"speed={self.speed}, kv_capacity_tokens={self.kv_capacity_tokens}, "
+                f"context_tokens={self.context_tokens}"
             )
         if min(self.service.as_tuple()) < 0 or self.service.a + self.service.b <= 0:
             raise ValueError(f"replica {self.id!r} needs a, b, c, p >= 0 and a + b > 0, got {self.service}")

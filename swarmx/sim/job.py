@@ -12,9 +12,12 @@ if TYPE_CHECKING:
 
 
 class Job:
-    """order : (workflow arrival, call number), the key of a workflow-ordered engine queue
-    wanted_tokens : what it will produce if no replica cuts it; output_tokens : what it will produce where it is; produced : tokens kept from earlier attempts
-    mark : the replica's work clock at which it ends; live : tokens since `mark_start` of the same clock
+    """What loop and replicas know of a call.
+
+    order : (workflow arrival, row), the key of a workflow-ordered engine queue
+    wanted_tokens : what it will produce if no replica cuts it; output_tokens : what it will produce where it is
+    produced : tokens kept from before; attempt : number of its last start
+    start_mark, end_mark : the replica's work clock when it had no token yet, and when it has all
     """
 
     __slots__ = (

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from swarmx.errors import BadInput
 from swarmx.logs.workflows import RecordedWorkflow
 from swarmx.sim.cluster import Cluster, ReplicaSpec
-from swarmx.sim.loop import Timing, simulate
+from swarmx.sim.contracts import NO_DELAY, Timing
+from swarmx.sim.loop import simulate
 from swarmx.sim.results import CallTable, percentiles
 from swarmx.sim.workload import SimCall, SimWorkflow, Workload
 from swarmx.types import Call, CallRecord, Decision, Prediction, ReplicaState, Start
@@ -73,7 +74,7 @@ class _AsRecorded:
     def started(self, call_id: str, now: float) -> list[Decision]:
         return []
 
-    def progress(self, call_id: str, tokens: int, now: float) -> list[Decision]:
+    def progress(self, call_id: str, tokens: float, now: float) -> list[Decision]:
         return []
 
     def finished(self, record: CallRecord, now: float, retry: bool = False) -> list[Decision]:
@@ -106,7 +107,7 @@ class Fidelity:
 def fidelity(
     recorded: Sequence[RecordedWorkflow],
     cluster: Cluster,
-    timing: Timing = Timing(),  # noqa: B008
+    timing: Timing = NO_DELAY,
     *,
     arrivals: str = "recorded",
 ) -> tuple[list[Fidelity], CallTable]:
@@ -165,7 +166,8 @@ def _compare(rows: Sequence[CallRecord], table: CallTable) -> list[Fidelity]:
         low, high = np.full(count, np.inf), np.full(count, -np.inf)
         np.minimum.at(low, index, start)
         np.maximum.at(high, index, end)
-        return high - low
+        span: NDArray[np.float64] = high - low
+        return span
 
     if count < len(rows):
         pairs.append(("workflow", spans(arrival, finished), spans(table.arrival_s, table.finished_s)))

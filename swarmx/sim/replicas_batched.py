@@ -1,4 +1,4 @@
-"""A continuous-batching engine: slots, KV memory, prefill that stalls or is chunked, prefix cache, recompute on overflow.
+"""A continuous-batching engine: slots, KV memory, prefill (stalling or chunked), prefix cache, recompute on overflow.
 
 All n decoding calls advance together at v / (a + b·n + c·kv) tokens a second. One decode clock counts the tokens that
 each has produced; since kv grows by n per tick of that clock, the time to any point on it is a quadratic, and nothing
@@ -21,8 +21,8 @@ Entry = tuple[float, int, Job]
 
 
 class BatchedReplica:
-    """Admission is first come first served (or by workflow), without passing the head of the queue: it needs a slot and KV
-    room for the prompt, less blocks already in use, plus `reserve_tokens`.
+    """Admission is first come first served (or by workflow), without passing the head of the queue: it needs a slot
+    and KV room for the prompt, less blocks already in use, plus `reserve_tokens`.
 
     When KV overflows, the call admitted last gives up its memory and goes back to the queue; its tokens so far become
     part of the prompt that must be prefilled again, and nothing is admitted until a call has ended. A call never
@@ -208,7 +208,7 @@ class BatchedReplica:
             if job.started_s != job.started_s:  # nan: this is its first start here
                 job.started_s = now
             held = job.call.prompt_tokens + job.produced
-            cached = 0
+            cached = 0.0
             if self.spec.block_tokens:
                 blocks = job.call.prefix_blocks
                 self._cache.shrink(self.spec.kv_capacity_tokens - self._private - self._cache.used_tokens)

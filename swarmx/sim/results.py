@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, sqrt
+from math import exp, nan, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,41 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 STATUSES = ("unfinished", "ok", "rejected", "error")
 PERCENTILES = (0.5, 0.95, 0.99)
+
+
+class CallRows:
+    """Where a run puts its calls as they end; `table` makes arrays of it without copying."""
+
+    def __init__(self, calls: int) -> None:
+        self._times = [array("d", [nan]) * calls for _ in range(6)]
+        self._counts = [array("i", [default]) * calls for default in (0, -1, 0, 0)]
+
+    def fill(self, job: Job, status: str, now: float) -> None:
+        row = job.row
+        arrival, dispatched, started, first_token, finished, tokens = self._times
+        arrival[row] = job.call.arrival_s
+        dispatched[row] = job.dispatched_s
+        started[row] = job.started_s
+        first_token[row] = job.first_token_s
+        finished[row] = now
+        tokens[row] = job.produced
+        cached, replica, attempts, statuses = self._counts
+        cached[row] = job.cached_tokens
+        if job.replica is not None:
+            replica[row] = job.replica.index
+        attempts[row] = job.attempt
+        statuses[row] = 1 if status == "ok" else STATUSES.index(status)
+
+    def table(self, workload: Workload, cluster: Cluster) -> CallTable:
+        sizes = [len(w.calls) for w in workload.workflows]
+        workflow = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        arrivals = np.array([w.arrival_s for w in workload.workflows])
+        arrival, dispatched, started, first, finished, tokens = (np.frombuffer(c, np.float64) for c in self._times)
+        cached, replica, attempts, status = (np.frombuffer(c, np.int32) for c in self._counts)
+        return CallTable(
+            workload, cluster, workflow, arrivals, arrival, dispatched, started, first, finished, tokens, cached,
+            replica, attempts, status,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,36 +79,11 @@ class CallTable:
     cached_tokens: NDArray[np.int32]
     replica: NDArray[np.int32]
     attempts: NDArray[np.int32]
-    status: NDArray[np.int8]
-
-    @classmethod
-    def empty(cls, workload: Workload, cluster: Cluster) -> CallTable:
-        n = workload.call_count
-        sizes = [len(w.calls) for w in workload.workflows]
-        workflow = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-        arrivals = np.array([w.arrival_s for w in workload.workflows])
-        return cls(
-            workload, cluster, workflow, arrivals, *(np.full(n, np.nan) for _ in range(6)),
-            np.zeros(n, np.int32), np.full(n, -1, np.int32), np.zeros(n, np.int32), np.zeros(n, np.int8),
-        )  # fmt: skip
-
-    def fill(self, job: Job, status: str, now: float) -> None:
-        row = job.row
-        self.arrival_s[row] = job.call.arrival_s
-        self.dispatched_s[row] = job.dispatched_s
-        self.started_s[row] = job.started_s
-        self.first_token_s[row] = job.first_token_s
-        self.finished_s[row] = now
-        self.output_tokens[row] = job.produced
-        self.cached_tokens[row] = job.cached_tokens
-        if job.replica is not None:
-            self.replica[row] = job.replica.index
-        self.attempts[row] = job.attempt
-        self.status[row] = STATUSES.index(status)
+    status: NDArray[np.int32]
 
     @property
     def ok(self) -> NDArray[np.bool_]:
-        return self.status == STATUSES.index("ok")
+        return np.equal(self.status, STATUSES.index("ok"))
 
     def call_latency_s(self) -> Array:
         """Arrival to end of every call that ended well."""
@@ -89,7 +100,7 @@ class CallTable:
     def workflow_ok(self) -> NDArray[np.bool_]:
         """Which workflows ended with every call well, (workflows,)."""
         bad = np.bincount(self.workflow, weights=~self.ok, minlength=len(self.workload.workflows))
-        return bad == 0
+        return np.equal(bad, 0)
 
     def workflow_latency_s(self) -> Array:
         """Arrival to last end of every workflow that ended well."""

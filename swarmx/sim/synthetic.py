@@ -1,8 +1,8 @@
 """Made-up workloads whose predictable part is known exactly: single calls, agent runs, giants, growing prompts.
 
 Output lengths are lognormal. Of their log variance, a share `rho2` is what a perfect predictor of the prompt could know
-(`SimCall.median_tokens`, `SimCall.sigma`); differences between types and a latent that a workflow's calls share are part
-of it. Fan-out grows with the same latent. Nothing of this is in a prompt: these calls have no text.
+(`SimCall.median_tokens`, `SimCall.sigma`); differences between types and a latent that a workflow's calls share are
+part of it. Fan-out grows with the same latent. Nothing of this is in a prompt: these calls have no text.
 """
 
 from __future__ import annotations
