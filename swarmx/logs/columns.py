@@ -57,7 +57,8 @@ def look_up(values: Any, path: str) -> Any:
 
 def _columns(source: list[Row], options: ImportOptions, path: str | Path) -> dict[str, Column]:
     """The map and the columns named like a field. Raises BadInput for a path that no row has."""
-    known = ", ".join(list(dict.fromkeys(name for row in source for name in row.values))[:SHOWN])
+    names = dict.fromkeys(name for row in source for name in row.values)
+    known = ", ".join([name if name.isprintable() else repr(name) for name in names][:SHOWN])
     for field_name, column in options.columns.items():
         if source and not column.optional and all(look_up(row.values, column.path) is None for row in source):
             raise BadInput(f"{path}: no row has a value at {column.path!r} for {field_name}; its columns are {known}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
+from lzma import LZMAError
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ COLUMNS = {
     "max_tokens": Column("config.max_tokens", optional=True),
     "prompt": Column("input", optional=True),
 }
+# Everything that zipfile raises for a damaged, encrypted or exotic archive.
+ARCHIVE_PROBLEMS = (zipfile.BadZipFile, zlib.error, LZMAError, OSError, EOFError, ValueError, RuntimeError)
 REFERENCES = ("attachment://", "tc://")  # how a message names a text of the sample's attachments, now and formerly
 
 
@@ -54,7 +58,7 @@ def _samples(path: Path) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
             for name in names:
                 if name.startswith("samples/"):
                     yield name, task, _object(parse_json(archive.read(name), f"{path}: {name}"), f"{path}: {name}")
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError) as problem:
+    except ARCHIVE_PROBLEMS as problem:
         if isinstance(problem, BadInput):
             raise
         raise BadInput(f"{path}: the archive is damaged ({problem})") from None

@@ -67,7 +67,10 @@ def is_llm_call(span: Span) -> bool:
 
 
 def _trace_records(trace: Sequence[Span], options: ImportOptions, path: str | Path) -> list[CallRecord]:
-    graph = TraceGraph(trace, {s.id for s in trace if is_llm_call(s)})
+    try:
+        graph = TraceGraph(trace, {s.id for s in trace if is_llm_call(s)})
+    except ValueError as problem:
+        raise BadInput(f"{path}: {problem}") from None
     outer = graph.wrappers()
     if outer:
         log.warning("%s: left out %d LLM spans that only wrap another one", path, len(outer))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from swarmx.errors import BadInput
 from swarmx.logs.spans import Span
 from swarmx.logs.workflows import ended_before
 
@@ -18,13 +17,13 @@ class TraceGraph:
     taken as independent, so parallel agents stay parallel although one's first call ends before the other's second.
 
     spans : all spans of the trace; calls : ids of those that are LLM calls
-    Raises BadInput when spans are each other's parents or an id occurs twice.
+    Raises ValueError when spans are each other's parents or an id occurs twice.
     """
 
     def __init__(self, spans: Sequence[Span], calls: set[str]) -> None:
         self.spans: Mapping[str, Span] = {s.id: s for s in spans}
         if len(self.spans) < len(spans):
-            raise BadInput(f"trace {spans[0].trace!r}: a span id occurs twice; export each span once")
+            raise ValueError(f"trace {spans[0].trace!r}: a span id occurs twice; export each span once")
         self.calls = calls
         self.order = _parents_first(spans, self.spans)
         self.inside = self._calls_inside()
@@ -95,7 +94,7 @@ class TraceGraph:
 
 
 def _parents_first(spans: Sequence[Span], by_id: Mapping[str, Span]) -> list[str]:
-    """Span ids, every parent before its children. Raises BadInput for a cycle."""
+    """Span ids, every parent before its children. Raises ValueError for a cycle."""
     children: dict[str, list[str]] = defaultdict(list)
     for span in spans:
         if span.parent in by_id:
@@ -104,5 +103,5 @@ def _parents_first(spans: Sequence[Span], by_id: Mapping[str, Span]) -> list[str
     for node in order:  # grows while it is walked
         order += children[node]
     if len(order) < len(spans):
-        raise BadInput(f"trace {spans[0].trace!r}: spans are each other's parents; the tree has no root")
+        raise ValueError(f"trace {spans[0].trace!r}: spans are each other's parents; the tree has no root")
     return order

@@ -71,12 +71,8 @@ def test_inferred_parents_reach_exactly_the_calls_that_had_ended(spans: list[tup
     order = sorted(log, key=lambda r: (r.arrival_s, r.finished_s, r.call_id))
     ancestors: dict[str, set[str]] = {}
     for place, record in enumerate(order):
-        ancestors[record.call_id] = set(parents[record.call_id]).union(
-            *(ancestors[p] for p in parents[record.call_id])
-        )
-        ended = {
-            r.call_id for r in order[:place] if r.finished_s is not None and r.finished_s <= record.arrival_s
-        }
+        ancestors[record.call_id] = set(parents[record.call_id]).union(*(ancestors[p] for p in parents[record.call_id]))
+        ended = {r.call_id for r in order[:place] if r.finished_s is not None and r.finished_s <= record.arrival_s}
         assert ancestors[record.call_id] == ended
 
 
