@@ -92,7 +92,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _Book:
-    """What one endpoint holds. Prompt lengths in tokens are estimated from characters until the server has told them."""
+    """What one endpoint holds; prompt tokens are estimated from characters, at the rate seen so far."""
 
     held: dict[str, _Held] = field(default_factory=dict)
     tokens_per_char: float = 0.25
@@ -168,7 +168,8 @@ class Recorder:
                 slots = (await response.json()).get("total_slots") if response.status == 200 else None
         except (aiohttp.ClientError, OSError, ValueError) as problem:
             raise BadInput(
-                f"endpoint {endpoint.url} does not answer GET /v1/models ({problem}); start the server or correct --endpoint"
+                f"endpoint {endpoint.url} does not answer GET /v1/models ({problem}); "
+                "start the server or correct --endpoint"
             ) from None
         return Endpoint(endpoint.url, endpoint.device, endpoint.weight, endpoint.slots or slots)
 
@@ -181,7 +182,7 @@ class Recorder:
 
     def _body(self, ask: Ask, call_id: str) -> dict[str, Any]:
         messages = [{"role": "user", "content": ask.prompt}] if isinstance(ask.prompt, str) else list(ask.prompt)
-        body = {
+        body: dict[str, Any] = {
             "model": self.model,
             "messages": messages,
             "stream": True,
@@ -195,7 +196,7 @@ class Recorder:
         return body
 
     async def call(self, ask: Ask, after: Sequence[Answer], call_id: str, workflow_id: str, born_s: float) -> Answer:
-        """One call from its arrival to its row in the journal. Raises CallFailed, and BadInput when a server has died."""
+        """One call, from its arrival to its row in the journal. Raises CallFailed; BadInput when a server has died."""
         assert self._session is not None
         chosen = self._choose()
         endpoint, book, text = self.endpoints[chosen], self._books[chosen], transcript(ask.prompt)

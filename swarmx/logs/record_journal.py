@@ -25,7 +25,7 @@ def to_row(record: CallRecord) -> dict[str, Any]:
 
 
 def from_row(row: dict[str, Any]) -> CallRecord:
-    known = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
     return CallRecord(**known)
 
 
@@ -50,7 +50,7 @@ def read_journal(path: Path) -> tuple[list[CallRecord], dict[str, str | None]]:
 
 
 class Journal:
-    """The open journal of one recording; `done` are the workflows that it holds complete, `last_s` their latest time."""
+    """The open journal of one recording. done : workflows that it holds complete; last_s : its latest time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
