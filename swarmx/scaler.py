@@ -1,0 +1,129 @@
+"""The scaler: takes samples of pools, returns what to change. Pure: no I/O, no clock, no global random state.
+
+Adapters and the simulator run this same object. Per pool: policy -> bounds -> budget -> replicas. All that it remembers
+is the pools' recent past; `snapshot` hands it out, and a scaler that starts from it decides the same. One that starts
+from nothing lowers no pool before its memory reaches back as far as the delay of a fall.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from swarmx.quantiles import LEVELS
+from swarmx.scaling.bounded import Bounds, Memory, bounded
+from swarmx.scaling.budget import DeviceKind, PoolNeed, by_integer_program, by_marginal_gain
+from swarmx.scaling.decisions import Scale, ScaleReceipt, Want
+from swarmx.scaling.demand import quantile_of_moments
+from swarmx.scaling.drain import plan
+from swarmx.scaling.policy import ScalingPolicy
+from swarmx.scaling.samples import PoolSample
+
+EVEN = (np.arange(20) + 0.5) / 20  # equally likely levels that stand for a distribution in the budget
+NO_BOUNDS = Bounds()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """What is particular to one pool. kinds : device kinds it may run on; weight : of its calls in the budget"""
+
+    bounds: Bounds = NO_BOUNDS
+    kinds: tuple[DeviceKind, ...] = (DeviceKind(),)
+    weight: float = 1.0
+
+
+@dataclass
+class Scaler:
+    """One policy over any number of pools.
+
+    settings : pool -> its own settings, others have `bounds` and one kind; budget : units in all, None: unlimited
+    redeploy_cost : see `by_integer_program`, which is used where a pool has several kinds
+    with_receipts : whether decisions carry a receipt
+    """
+
+    name: str
+    policy: ScalingPolicy
+    bounds: Bounds = NO_BOUNDS
+    settings: Mapping[str, PoolSettings] = field(default_factory=dict)
+    budget: float | None = None
+    redeploy_cost: float = 0.0
+    with_receipts: bool = True
+    memory: dict[str, Memory] = field(default_factory=dict)
+
+    def step(self, samples: Sequence[PoolSample]) -> list[Scale]:
+        """One decision per pool whose sample is news; a duplicate or late sample decides nothing."""
+        news = [s for s in samples if self.memory.setdefault(s.pool, Memory()).history.add(s)]
+        wants = [self.policy.wants(s, self.memory[s.pool].history) for s in news]
+        bound = [
+            bounded(want, s, self._of(s.pool).bounds, self.memory[s.pool]) for want, s in zip(wants, news, strict=True)
+        ]
+        targets = [target for target, _ in bound]
+        kinds = self._shared(news, targets)
+        return [
+            self._decide(sample, want, target, notes, kinds.get(sample.pool))
+            for sample, want, (target, notes) in zip(news, wants, bound, strict=True)
+        ]
+
+    def snapshot(self) -> dict[str, Memory]:
+        """A copy of all that the scaler remembers."""
+        return copy.deepcopy(self.memory)
+
+    def _of(self, pool: str) -> PoolSettings:
+        return self.settings.get(pool) or PoolSettings(self.bounds)
+
+    def _shared(self, samples: Sequence[PoolSample], targets: Sequence[int]) -> Mapping[str, Mapping[str, int]]:
+        """pool -> device kind -> replicas, for the pools that a budget or a choice of kinds touches."""
+        several = any(len(self._of(s.pool).kinds) > 1 for s in samples)
+        needs = [self._need(s, target) for s, target in zip(samples, targets, strict=True)]
+        if several:
+            unlimited = sum(n.wanted * max(k.units for k in n.kinds) * 4 + 4 for n in needs)
+            return by_integer_program(needs, unlimited if self.budget is None else self.budget, self.redeploy_cost)
+        if self.budget is None or sum(n.wanted * n.kinds[0].units for n in needs) <= self.budget:
+            return {}
+        given = by_marginal_gain(needs, self.budget)
+        return {n.pool: {n.kinds[0].name: given[n.pool]} for n in needs}
+
+    def _need(self, sample: PoolSample, target: int) -> PoolNeed:
+        own = self._of(sample.pool)
+        demand = sample.demand
+        if demand is None:  # a pool that nobody looked into needs all that it asks for
+            busy = np.full(1, target * sample.slots)
+        else:
+            j = demand.window_at(sample.cold_s)
+            mean, variance = demand.total[j] / demand.widths_s[j], demand.spread[j] / demand.widths_s[j] ** 2
+            busy = np.array([float(quantile_of_moments(mean, variance, level)) for level in EVEN])
+        here: dict[str, int] = {}
+        for view in sample.replicas:
+            if view.stage != "draining":
+                here[view.device] = here.get(view.device, 0) + 1
+        kinds = own.kinds if len(own.kinds) > 1 else (replace(own.kinds[0], slots=sample.slots),)
+        return PoolNeed(sample.pool, target, min(own.bounds.minimum, target), busy, kinds, here, own.weight)
+
+    def _decide(
+        self,
+        sample: PoolSample,
+        want: Want | None,
+        target: int,
+        notes: tuple[str, ...],
+        kinds: Mapping[str, int] | None,
+    ) -> Scale:
+        if kinds is not None and (given := sum(kinds.values())) != target:
+            notes = (*notes, f"{target} asked of the budget, {given} given")
+            target = given
+        several = len(self._of(sample.pool).kinds) > 1
+        scale = plan(sample, target, kinds if several else None)
+        return replace(scale, receipt=self._receipt(sample, want, target, notes)) if self.with_receipts else scale
+
+    def _receipt(self, sample: PoolSample, want: Want | None, target: int, notes: tuple[str, ...]) -> ScaleReceipt:
+        demand = sample.demand
+        grid: tuple[float, ...] = ()
+        if demand is not None:
+            grid = tuple(demand.grid().values[demand.window_at(sample.cold_s)].tolist())
+        return ScaleReceipt(
+            f"{sample.pool}@{sample.observed_s:g}", sample.pool, sample.observed_s, self.name,
+            None if want is None else want.replicas, target, sample.committed, "" if want is None else want.why,
+            {} if want is None else want.terms, tuple(LEVELS.tolist()) if grid else (), grid, notes,
+        )  # fmt: skip
