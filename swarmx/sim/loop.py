@@ -7,7 +7,7 @@ finished call once the replica's answer has travelled back, a report once it has
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 from swarmx.sim.clock import Clock
 from swarmx.sim.cluster import Cluster, Fault, ReplicaSpec
@@ -22,6 +22,13 @@ from swarmx.sim.replicas_job import JobReplica
 from swarmx.sim.results import CallRows, CallTable
 from swarmx.sim.workload import Workload
 
+
+class Control(Protocol):
+    """Something that changes the replicas while the simulation runs, such as a scaler; it plans its own steps."""
+
+    def begin(self, clock: Clock, pools: Mapping[str, Pool], exchange: Exchange, periods: Periods) -> None: ...
+
+
 Schedulers = SimulatedScheduler | Mapping[str, SimulatedScheduler | Sequence[SimulatedScheduler]]
 
 
@@ -34,6 +41,7 @@ def simulate(
     *,
     router_of: Literal["random", "workflow"] = "random",
     seed: int = 0,
+    control: Control | None = None,
 ) -> CallTable:
     """Run the workload to its end and return what happened to every call.
 
@@ -60,6 +68,8 @@ def simulate(
         clock.at(fault.time_s, periods.fault, (fault, replica, pools[replica.spec.model]))
     for pool in pools.values():
         periods.announce(pool)
+    if control is not None:
+        control.begin(clock, pools, exchange, periods)
     clock.at(workload.workflows[0].arrival_s, flows.begin, 0)
     clock.run()
     _settle(pools)
