@@ -65,6 +65,8 @@ def refresh(replicas, flights, count, levels, now):  # type: ignore[no-untyped-d
         if flights[i, F_DECODING] > 0 and replicas[TAU, r] > 0:
             age += max(0.0, now - flights[i, F_AGE_AT]) / replicas[TAU, r]
         rest = remaining_mean(levels, flights[i, FLIGHT_COLUMNS:], flights[i, F_EXCESS], age)
+        cap = min(replicas[CONTEXT, r], replicas[KV_CAPACITY, r])
+        rest = min(rest, max(cap - flights[i, F_PROMPT] - age, 0.0))  # where the engine will cut it at the latest
         flights[i, F_REST] = rest
         flights[i, F_NEED] = flights[i, F_PROMPT] + (age + rest) / 2
         replicas[REMAINING, r] += rest

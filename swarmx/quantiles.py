@@ -141,7 +141,7 @@ def _convolve(a: QuantileGrid, b: QuantileGrid) -> Array:
     va, vb = _atoms(a), _atoms(b)
     sums = (va[..., :, None] + vb[..., None, :]).reshape(*np.broadcast_shapes(va.shape[:-1], vb.shape[:-1]), -1)
     weights = np.broadcast_to((w[:, None] * w[None, :]).ravel(), sums.shape)
-    order = np.argsort(sums, axis=-1, kind="stable")
+    order = np.lexsort((weights, sums), axis=-1)  # ties by weight, so that the sum commutes
     ordered = np.take_along_axis(sums, order, axis=-1)
     weight = np.take_along_axis(weights, order, axis=-1)
     middle = np.cumsum(weight, axis=-1) - weight / 2

@@ -187,14 +187,15 @@ class ClusterState:
         if not self._on[i]:
             self._usage[i].heard_s = now
         queued = bool(table[kernel.MINE, i] + table[kernel.OTHER, i] >= table[kernel.SLOTS, i])
-        need = prompt + lengths.mean / 2
+        mean = min(lengths.mean, min(table[kernel.CONTEXT, i], table[kernel.KV_CAPACITY, i]) - prompt)
+        need = prompt + mean / 2
         marks = self._usage[i].marks()
         self.flights[call_id] = Flight(call_id, self.states[i].id, row, now, uncached, need, queued, now, marks)
         self._ids.append(call_id)
         self._on[i].add(call_id)
         stall = max(now, table[kernel.STALL_UNTIL, i]) + table[kernel.P, i] * uncached
         self._rows[row, : kernel.FLIGHT_COLUMNS] = (
-            i, lengths.mean, prompt, 0.0, stall, float(not queued), lengths.excess, need, lengths.mean
+            i, mean, prompt, 0.0, stall, float(not queued), lengths.excess, need, mean
         )  # fmt: skip
         self._rows[row, kernel.FLIGHT_COLUMNS :] = lengths.grid
         table[kernel.MINE, i] += 1
@@ -202,7 +203,7 @@ class ClusterState:
         table[kernel.STALL_UNTIL, i] = stall
         table[kernel.N, i] += 1
         table[kernel.KV, i] += need
-        table[kernel.REMAINING, i] += lengths.mean
+        table[kernel.REMAINING, i] += mean
         self._usage[i].need += need
         self.starts += 1
 

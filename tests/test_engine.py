@@ -1,0 +1,73 @@
+"""The service model finds what it is shown."""
+
+import numpy as np
+import pytest
+
+from swarmx.engine import EngineConstants, OnlineFit, Segment, fit_segments
+
+
+def segments(truth: EngineConstants, count: int, rng: np.random.Generator, speed: float = 1.0) -> list[Segment]:
+    found = []
+    for _ in range(count):
+        tokens, batch, kv = rng.lognormal(4, 1), rng.uniform(1, 32), rng.uniform(0, 60_000)
+        prefilled = float(rng.integers(0, 3000))
+        seconds = (tokens * float(truth.tau(batch, kv)) + truth.p * prefilled) / speed
+        found.append(Segment(seconds, tokens, batch, kv, prefilled))
+    return found
+
+
+TRUTH = EngineConstants(a=0.015, b=0.0005, c=1.5e-7, p=5e-5)
+
+
+def test_constants_are_recovered_from_clean_segments() -> None:
+    fitted = fit_segments(segments(TRUTH, 2000, np.random.default_rng(0)))
+    for found, true in zip(fitted.as_tuple(), TRUTH.as_tuple(), strict=True):
+        assert found == pytest.approx(true, rel=0.05)
+
+
+def test_a_batch_that_never_varies_goes_to_a() -> None:
+    rng = np.random.default_rng(1)
+    fitted = fit_segments([Segment(0.05 * x, x, 1.0, 0.0, 0.0) for x in rng.lognormal(4, 1, 300)])
+    assert fitted.a == pytest.approx(0.05, rel=1e-6)
+    assert fitted.b == 0
+
+
+def test_segments_without_work_identify_nothing() -> None:
+    with pytest.raises(ValueError, match="identify"):
+        fit_segments([Segment(1.0, 0.0, 1.0, 0.0, 0.0)])
+
+
+def test_nobody_is_fitted_before_a_hundred_segments_and_the_pool_lends_to_newcomers() -> None:
+    rng, fit = np.random.default_rng(2), OnlineFit()
+    fit.place("r0", "old")
+    fit.place("r1", "new")
+    for segment in segments(TRUTH, 99, rng):
+        fit.observe("r0", segment)
+    assert fit.constants_of("old") == (None, False)
+    for segment in segments(TRUTH, 50, rng):
+        fit.observe("r0", segment)
+    assert fit.constants_of("old")[1]
+    constants, own = fit.constants_of("new")
+    assert constants is not None
+    assert not own
+
+
+def test_a_hidden_slowdown_of_one_replica_shows_within_thirty_calls() -> None:
+    rng, fit = np.random.default_rng(3), OnlineFit()
+    for name in ("r0", "r1"):
+        fit.place(name, "gpu")
+        for segment in segments(TRUTH, 400, rng):
+            fit.observe(name, segment)
+    assert fit.speed("r0") == pytest.approx(1.0, abs=0.1)
+    for segment in segments(TRUTH, 30, rng, speed=0.25):
+        fit.observe("r0", segment)
+    assert fit.speed("r0") == pytest.approx(0.25, rel=0.25)
+    assert fit.speed("r1") == pytest.approx(1.0, abs=0.1)
+
+
+def test_known_constants_are_kept_and_count_at_once() -> None:
+    fit = OnlineFit({"gpu": TRUTH})
+    fit.place("r0", "gpu")
+    for segment in segments(EngineConstants(a=1.0), 200, np.random.default_rng(4)):
+        fit.observe("r0", segment)
+    assert fit.constants_of("gpu") == (TRUTH, True)
