@@ -73,7 +73,7 @@ def import_(
     print_imported(imported, out, as_json)
 
 
-@log_app.command("describe")
+@log_app.command("describe", epilog="Example: swarmx log describe log.parquet --json | jq .output_tokens")
 def describe_(log: LogPath, as_json: AsJson = False) -> None:
     """Show what a log holds: load, lengths, latencies, workflow shapes, gaps, and what can be learned from it."""
     from swarmx.commands.log_tables import print_description
@@ -87,7 +87,7 @@ def describe_(log: LogPath, as_json: AsJson = False) -> None:
         print_description(description, about, log)
 
 
-@log_app.command("check")
+@log_app.command("check", epilog="Example: swarmx log check log.parquet && swarmx train log.parquet --out model")
 def check_(log: LogPath, as_json: AsJson = False) -> None:
     """Check a log for what would mislead. Exits with 1 when a check fails, with 2 when the file is no valid log."""
     from swarmx.commands.log_tables import print_checks

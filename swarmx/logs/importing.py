@@ -11,7 +11,7 @@ from typing import Literal
 from swarmx.errors import BadInput
 from swarmx.logs import IMPORTERS
 from swarmx.logs.options import OUTPUT_TEXT, ImportOptions
-from swarmx.logs.valid import check_records
+from swarmx.logs.table import check_records
 from swarmx.logs.values import CHARACTERS_PER_TOKEN
 from swarmx.types import CallRecord
 

@@ -116,6 +116,11 @@ def table_of(records: Iterable[CallRecord], source: str) -> pa.Table:
     return pa.table(columns, schema=schema())
 
 
+def check_records(records: Iterable[CallRecord], source: str) -> None:
+    """`check_table` for records in memory; `source` names them in the error."""
+    check_table(table_of(records, source), source)
+
+
 def records_of(table: pa.Table) -> list[CallRecord]:
     """The rows of a checked table as records; an empty cell takes the field's default."""
     columns: list[Sequence[Any]] = []

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from swarmx.errors import BadInput
 from swarmx.logs.fields import Field, log_fields
 from swarmx.quantiles import LEVELS
-from swarmx.types import CallRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,13 +21,6 @@ Mask = NDArray[np.bool_]
 CLOCK_TOLERANCE_S = 1e-6
 # Each must not be earlier than those before it, where the log has them.
 _STAGES = ("arrival_s", "dispatched_s", "first_token_s", "finished_s")
-
-
-def check_records(records: Iterable[CallRecord], source: str) -> None:
-    """`check_table` for records in memory."""
-    from swarmx.logs.table import table_of  # table.py checks what it reads with this module
-
-    check_table(table_of(records, source), source)
 
 
 def check_table(table: pa.Table, source: str) -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import fields, replace
+import base64
+import json
+import sys
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from swarmx.errors import BadInput
+from swarmx.logs.columns import read as read_columns
 from swarmx.logs.fields import SCHEMA_VERSION
+from swarmx.logs.options import ImportOptions
 from swarmx.logs.table import read_about, read_log, read_table, schema, write_log
 from swarmx.quantiles import LEVELS
 from swarmx.types import PRIORITIES, CallRecord
@@ -91,6 +96,17 @@ CALL = CallRecord("a", "m", 0.0, "ok", finished_s=1.0, output_tokens=3)
 def test_what_is_written_is_read(log: list[CallRecord], tmp_path: Path) -> None:
     write_log(log, tmp_path / "log.parquet")
     assert read_log(tmp_path / "log.parquet") == log
+
+
+@QUICK
+@given(log=logs())
+def test_json_lines_with_the_log_s_own_names_need_no_map(log: list[CallRecord], tmp_path: Path) -> None:
+    rows = [{k: v for k, v in asdict(r).items() if v is not None} for r in log]
+    for row in rows:
+        if "embedding" in row:
+            row["embedding"] = base64.b64encode(row["embedding"]).decode()
+    (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    assert read_columns(tmp_path / "log.jsonl", ImportOptions()) == log
 
 
 def test_every_field_of_a_record_is_a_column_in_order() -> None:
@@ -237,3 +253,11 @@ def test_the_columnar_reader_gives_numbers_as_arrays(tmp_path: Path) -> None:
     write_log(log, tmp_path / "log.parquet")
     tokens = read_table(tmp_path / "log.parquet")["output_tokens"].to_numpy()
     np.testing.assert_array_equal(tokens, np.arange(1000))
+
+
+def test_without_pyarrow_one_sentence_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _written(tmp_path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for use in (lambda: read_log(path), lambda: write_log([CALL], path)):
+        with pytest.raises(BadInput, match=r"swarmx-scheduler\[train\]"):
+            use()
