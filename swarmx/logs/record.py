@@ -104,6 +104,20 @@ class _Book:
         return len(run), len(self.held) - len(run), round(sum(h.prompt_tokens + h.output_tokens for h in run))
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A call as it went out: to which endpoint, and what that held before."""
+
+    call_id: str
+    workflow_id: str
+    born_s: float
+    arrival_s: float
+    endpoint: Endpoint
+    running: int
+    waiting: int
+    kv_tokens: int
+
+
 class Recorder:
     """Sends calls to endpoints and writes each to the journal.
 
@@ -145,7 +159,11 @@ class Recorder:
         self._session = aiohttp.ClientSession(
             timeout=timeout, connector=aiohttp.TCPConnector(limit=0, force_close=True)
         )
-        self.endpoints = [await self._reach(endpoint) for endpoint in self.endpoints]
+        try:
+            self.endpoints = [await self._reach(endpoint) for endpoint in self.endpoints]
+        except BaseException:
+            await self._session.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -200,45 +218,45 @@ class Recorder:
         assert self._session is not None
         chosen = self._choose()
         endpoint, book, text = self.endpoints[chosen], self._books[chosen], transcript(ask.prompt)
-        running, waiting, kv_tokens = book.state(endpoint.slots)
+        sent = _Sent(call_id, workflow_id, born_s, self.clock(), endpoint, *book.state(endpoint.slots))
         held = book.held[call_id] = _Held(len(text) * book.tokens_per_char)
-        arrival = self.clock()
         try:
             reply = await stream_chat(self._session, endpoint.url, self._body(ask, call_id), self.clock, held.count)
         finally:
             del book.held[call_id]
-        last = max(after, key=lambda answer: answer.finished_s, default=None)
-        self.journal.call(
-            CallRecord(
-                call_id=call_id,
-                model=self.model,
-                arrival_s=arrival,
-                status=reply.status,
-                workflow_id=workflow_id,
-                parent_id=None if last is None else last.call_id,
-                waits_for=tuple(answer.call_id for answer in sorted(after, key=lambda answer: answer.finished_s)),
-                workflow_arrival_s=born_s,
-                tenant=ask.tenant,
-                priority=ask.priority,
-                type=ask.type,
-                prompt=text,
-                prompt_group=ask.group,
-                prompt_tokens=reply.prompt_tokens,
-                max_tokens=ask.max_tokens,
-                replica=endpoint.replica,
-                device=endpoint.device,
-                dispatched_s=arrival,
-                first_token_s=reply.first_token_s,
-                finished_s=reply.finished_s,
-                output_tokens=reply.output_tokens,
-                cached_tokens=reply.cached_tokens,
-                running_at_dispatch=running,
-                waiting_at_dispatch=waiting,
-                kv_tokens_at_dispatch=kv_tokens,
-                policy=self.dispatch,
-            )
-        )
+        self.journal.call(self._row(ask, text, after, sent, reply))
         return self._judge(reply, endpoint, book, call_id, len(text))
+
+    def _row(self, ask: Ask, text: str, after: Sequence[Answer], sent: _Sent, reply: Reply) -> CallRecord:
+        parents = tuple(answer.call_id for answer in sorted(after, key=lambda answer: answer.finished_s))
+        return CallRecord(
+            call_id=sent.call_id,
+            model=self.model,
+            arrival_s=sent.arrival_s,
+            status=reply.status,
+            workflow_id=sent.workflow_id,
+            parent_id=parents[-1] if parents else None,
+            waits_for=parents,
+            workflow_arrival_s=sent.born_s,
+            tenant=ask.tenant,
+            priority=ask.priority,
+            type=ask.type,
+            prompt=text,
+            prompt_group=ask.group,
+            prompt_tokens=reply.prompt_tokens,
+            max_tokens=ask.max_tokens,
+            replica=sent.endpoint.replica,
+            device=sent.endpoint.device,
+            dispatched_s=sent.arrival_s,
+            first_token_s=reply.first_token_s,
+            finished_s=reply.finished_s,
+            output_tokens=reply.output_tokens,
+            cached_tokens=reply.cached_tokens,
+            running_at_dispatch=sent.running,
+            waiting_at_dispatch=sent.waiting,
+            kv_tokens_at_dispatch=sent.kv_tokens,
+            policy=self.dispatch,
+        )
 
     def _judge(self, reply: Reply, endpoint: Endpoint, book: _Book, call_id: str, chars: int) -> Answer:
         if reply.status != "ok":
