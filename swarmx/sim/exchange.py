@@ -86,7 +86,7 @@ class Exchange:
             return
         job.replica = replica
         record = record_of(job, "error", self.clock.now)
-        retry = job.attempt <= self.timing.retries
+        retry = job.starts <= self.timing.retries
         if retry:
             job.replica = None
             job.produced = 0.0
@@ -120,6 +120,7 @@ class Exchange:
             raise RuntimeError(f"the scheduler started {job.call.id!r} twice; it is on {job.replica.spec.id!r}")
         job.replica = replica
         job.attempt += 1
+        job.starts += 1
         job.dispatched_s = self.clock.now
         job.output_tokens = job.wanted_tokens
         if self.timing.network_s:

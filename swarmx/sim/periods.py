@@ -78,7 +78,10 @@ class Periods:
             replica.draining = False
             self.exchange.drop(replica)
         self.exchange.idle_ticks = 0
-        self.clock.at(self.clock.now + fault.detect_s, self.announce, pool)
+        if fault.detect_s:
+            self.clock.at(self.clock.now + fault.detect_s, self.announce, pool)
+        else:
+            self.announce(pool)  # before the errors, which are then no news
 
     def announce(self, pool: Pool) -> None:
         """Every router learns which replicas there are. It takes its calls back from those that are gone."""

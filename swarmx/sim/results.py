@@ -42,7 +42,7 @@ class CallRows:
         cached[row] = job.cached_tokens
         if job.replica is not None:
             replica[row] = job.replica.index
-        attempts[row] = job.attempt
+        attempts[row] = job.starts
         statuses[row] = 1 if status == "ok" else STATUSES.index(status)
 
     def table(self, workload: Workload, cluster: Cluster) -> CallTable:
@@ -177,7 +177,7 @@ def t_975(freedom: int) -> float:
     """
     if freedom < 1:
         raise ValueError(f"degrees of freedom must be at least 1, got {freedom}")
-    table: Mapping[int, float] = {1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645}
+    table: Mapping[int, float] = {1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645, 5: 2.57058, 6: 2.44691}
     if freedom in table:
         return table[freedom]
     z, v = 1.959963984540054, float(freedom)

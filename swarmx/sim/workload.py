@@ -91,7 +91,8 @@ def _check(workflow: SimWorkflow) -> None:
         if not (0 < call.output_tokens < float("inf") and 0 <= call.delay_s < float("inf") and call.prompt_tokens >= 0):
             raise BadInput(
                 f"workflow {workflow.id!r} call {call.key!r}: output_tokens must be positive, delay_s and "
-                f"prompt_tokens not negative, all finite; got {call.output_tokens}, {call.delay_s}, {call.prompt_tokens}"
+                f"prompt_tokens not negative, all finite; got {call.output_tokens}, {call.delay_s}, "
+                f"{call.prompt_tokens}"
             )
         if call.parents and not (min(call.parents) >= 0 and max(call.parents) < place):
             raise BadInput(
@@ -152,8 +153,8 @@ class RecordedGaps:
         gaps = np.diff(np.asarray(self.arrivals_s, dtype=np.float64))
         if gaps.size < 1 or not np.all(np.isfinite(gaps)) or gaps.min() < 0 or gaps.sum() <= 0:
             raise BadInput("recorded arrivals need at least two finite times in order, not all equal")
-        taken: Array = np.take(gaps, np.arange(n) + rng.integers(gaps.size), mode="wrap")
-        return taken / gaps.mean()
+        picked: Array = gaps[(np.arange(n) + rng.integers(gaps.size)) % gaps.size]
+        return picked / float(gaps.mean())
 
 
 def arriving(workflows: Sequence[SimWorkflow], per_s: float, gaps: Gaps, rng: np.random.Generator) -> Workload:
