@@ -1,0 +1,8 @@
+"""From a call to what it will cost: quantiles of output tokens, of the calls it causes, of the work its workflow holds.
+
+text, features      what is read of a call          targets, split      what is learned from a log, and on which rows
+embed, runtime      the predictor that runs         bundle              its directory on disk
+baselines           quantiles per type: fallback    calibrate, metrics  honesty
+encoder, neural, network, ridge, fit, export, train, card, tracking     training (needs the train extra)
+explain, picture    what `swarmx predict` shows
+"""

@@ -1,0 +1,66 @@
+"""How good a grid of quantiles is on rows it has not seen: pinball against baselines, coverage, R2 of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swarmx.predict.baselines import GroupQuantiles
+from swarmx.quantiles import LEVELS, QuantileGrid, pinball_loss
+
+Array = NDArray[np.float64]
+REPORTED = (0.5, 0.9, 0.95, 0.99)
+
+
+def pinball_at(values: Array, observed: Array) -> dict[str, float]:
+    """Mean pinball loss at the reported levels, in the unit of the values (N, K)."""
+    loss = pinball_loss(QuantileGrid(LEVELS, values), observed).mean(axis=0)
+    return {f"{level:g}": float(loss[_place(level)]) for level in REPORTED}
+
+
+def coverage(values: Array, observed: Array) -> dict[str, float]:
+    """Share of rows at or below each level's value; ideally the level."""
+    below = (observed[:, None] <= values).mean(axis=0)
+    return {f"{level:g}": float(share) for level, share in zip(LEVELS, below, strict=True)}
+
+
+def exceedance_ratio(values: Array, observed: Array) -> dict[str, float]:
+    """Share of rows above each tail level's value over the share that should be; ideally 1."""
+    above = (observed[:, None] > values).mean(axis=0)
+    return {
+        f"{level:g}": float(share / (1 - level)) for level, share in zip(LEVELS, above, strict=True) if level >= 0.95
+    }
+
+
+def r2_log(values: Array, observed: Array) -> float:
+    """1 - squared error of the median's log(1 + value) over the variance of the observed one's."""
+    truth = np.log1p(observed)
+    guess = np.log1p(values[:, _place(0.5)])
+    return float(1 - ((truth - guess) ** 2).mean() / max(float(truth.var()), 1e-12))
+
+
+def report(
+    values: Array, observed: Array, baselines: dict[str, tuple[GroupQuantiles, Sequence[Hashable]]]
+) -> dict[str, Any]:
+    """All of the above for one target, with the ratio of each baseline's pinball (below 1 is better than it)."""
+    own = pinball_at(values, observed)
+    out: dict[str, Any] = {
+        "rows": len(observed),
+        "pinball": own,
+        "coverage": coverage(values, observed),
+        "exceedance_ratio": exceedance_ratio(values, observed),
+        "r2_log": r2_log(values, observed),
+        "baselines": {},
+    }
+    for name, (fitted, keys) in baselines.items():
+        theirs = pinball_at(fitted.values(keys), observed)
+        ratio = {level: own[level] / theirs[level] if theirs[level] > 0 else 1.0 for level in own}
+        out["baselines"][name] = {"pinball": theirs, "pinball_ratio": ratio}
+    return out
+
+
+def _place(level: float) -> int:
+    return int(np.flatnonzero(np.isclose(LEVELS, level))[0])

@@ -1,0 +1,201 @@
+"""The head: ridge prediction + small MLP -> quantiles that cannot cross. Needs torch; training and export only.
+
+    embedding, counts, labels, n-grams --Basis--> dense features --+--> ridge prediction r  (one number per target)
+                                                                   |
+    r, counts, labels, embedding's first axes ----MLP-------------> r + shift, and a positive step between levels
+
+Everything is in log(1 + value). The median is r plus a learned shift; levels above and below it lie softplus steps away,
+so the grid is monotone by construction (Chernozhukov, Fernandez-Val and Galichon (2010) call the alternative, sorting
+afterwards, rearrangement). The steps start at the ridge's own residual quantiles, so an untrained head is already the
+classical ridge + residual quantiles, and learning can only add where the spread differs between calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from swarmx.predict.features import BUCKETS, COUNTS
+from swarmx.quantiles import LEVELS
+
+MEDIAN = int(np.searchsorted(LEVELS, 0.5))
+
+
+@dataclass(frozen=True, slots=True)
+class HeadConfig:
+    targets: int = 1
+    types: int = 0  # known call types; id 0 means none or unknown
+    models: int = 0  # known target models, likewise
+    embedding: int = 0  # width of the text embedding; 0 trains without text
+    axes: int = 16  # principal axes of the embedding that the MLP sees directly
+    landmarks: int = 256  # of the Nystroem approximation of the embedding's RBF kernel
+    members: int = 5  # networks averaged; each leaves another fold out
+    hidden: int = 64
+    dropout: float = 0.1
+
+
+class Basis(nn.Module):
+    """Dense features of the ridge, (N, D): scaled labels, scaled counts, RBF kernel features of the embedding.
+
+    The scales weigh the blocks against each other and against the n-grams, whose vectors have length one.
+    """
+
+    label_scale, count_scale, width = 0.5, 0.2, 2.0
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        e, marks = config.embedding, min(config.landmarks, config.landmarks if config.embedding else 0)
+        self.config, self.marks = config, marks
+        self.register_buffer("count_mean", torch.zeros(len(COUNTS)))
+        self.register_buffer("count_sd", torch.ones(len(COUNTS)))
+        self.register_buffer("mean", torch.zeros(e))
+        self.register_buffer("sd", torch.ones(e))
+        self.register_buffer("landmark", torch.zeros(marks, e))
+        self.register_buffer("whiten", torch.zeros(marks, marks))
+        self.register_buffer("axis", torch.zeros(e, min(config.axes, e)))
+
+    @property
+    def size(self) -> int:
+        return self.config.types + self.config.models + len(COUNTS) + self.marks
+
+    @torch.no_grad()
+    def fit(self, embedding: Tensor, counts: Tensor, seed: int) -> None:
+        """Set means, deviations, landmarks and axes from distinct texts, (U, E) and (U, F)."""
+        self.count_mean.copy_(counts.mean(0))
+        self.count_sd.copy_(counts.std(0, correction=0).clamp_min(1e-3))
+        if not self.config.embedding:
+            return
+        self.mean.copy_(embedding.mean(0))
+        self.sd.copy_(embedding.std(0, correction=0).clamp_min(1e-4))
+        z = (embedding - self.mean) / self.sd
+        pick = np.random.default_rng(seed).choice(len(z), self.marks, replace=len(z) < self.marks)
+        self.landmark.copy_(z[torch.from_numpy(pick)])
+        values, vectors = torch.linalg.eigh(self.kernel(self.landmark).double())
+        self.whiten.copy_((vectors / values.clamp_min(1e-4).sqrt()).float())
+        spread, axes = torch.linalg.eigh((z.T @ z).double() / len(z))
+        kept = self.axis.shape[1]
+        self.axis.copy_((axes[:, -kept:] / spread[-kept:].clamp_min(1e-6).sqrt()).float())
+
+    def kernel(self, z: Tensor) -> Tensor:
+        """exp(-|z - landmark|^2 / (2 width^2 E)), (N, L)."""
+        gap = (z * z).sum(1, keepdim=True) + (self.landmark * self.landmark).sum(1) - 2 * z @ self.landmark.T
+        return torch.exp(gap.clamp_min(0) * (-0.5 / (self.width**2 * max(self.config.embedding, 1))))
+
+    def forward(self, embedding: Tensor, counts: Tensor, type_id: Tensor, model_id: Tensor) -> tuple[Tensor, Tensor]:
+        """Ridge features (N, D) and what the MLP sees of them (N, M)."""
+        labels = torch.cat((one_hot(type_id, self.config.types), one_hot(model_id, self.config.models)), dim=1)
+        counted = ((counts - self.count_mean) / self.count_sd).clamp(-6, 6)
+        wide, seen = [labels * self.label_scale, counted * self.count_scale], [labels, counted]
+        if self.config.embedding:
+            z = ((embedding - self.mean) / self.sd).clamp(-8, 8)
+            wide.append(self.kernel(z) @ self.whiten)
+            seen.append(z @ self.axis)
+        return torch.cat(wide, dim=1), torch.cat(seen, dim=1)
+
+
+class Members(nn.Module):
+    """M equal MLPs side by side: (M, N, inputs) -> (M, N, outputs). The last layer starts at zero plus `bias`."""
+
+    def __init__(self, members: int, inputs: int, hidden: int, outputs: int, dropout: float) -> None:
+        super().__init__()
+        sizes = ((inputs, hidden), (hidden, hidden), (hidden, outputs))
+        self.weights = nn.ParameterList(
+            [nn.Parameter(torch.randn(members, a, b) * (2 / a) ** 0.5) for a, b in sizes[:-1]]
+            + [nn.Parameter(torch.zeros(members, hidden, outputs))]
+        )
+        self.biases = nn.ParameterList([nn.Parameter(torch.zeros(members, 1, b)) for _, b in sizes])
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = functional.dropout(functional.silu(x @ weight + bias), self.dropout, self.training)
+        return x @ self.weights[-1] + self.biases[-1]
+
+
+class Heads(nn.Module):
+    """Log quantiles of all targets, (N, T, K), from a call's features; before calibration."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.config, self.basis = config, Basis(config)
+        t = config.targets
+        self.register_buffer("idf", torch.ones(BUCKETS))
+        # two ridges: one knows the call's type, the other does without; (…, 2 T), the first T know it
+        self.register_buffer("dense", torch.zeros(self.basis.size, 2 * t))
+        self.register_buffer("theta", torch.zeros(BUCKETS, 2 * t))
+        self.register_buffer("intercept", torch.zeros(2 * t))
+        self.register_buffer("scale", torch.ones(t))  # sd of each target's log
+        axes = min(config.axes, config.embedding)
+        inputs = config.types + config.models + len(COUNTS) + axes + t + 1
+        self.members = Members(config.members, inputs, config.hidden, t * len(LEVELS), config.dropout)
+
+    @torch.no_grad()
+    def start_at(self, residuals: NDArray[np.float64]) -> None:
+        """Let the untrained head give the ridge plus these residual quantiles, (T, K), in units of `scale`."""
+        steps = np.maximum(np.diff(residuals, axis=1), 1e-3)
+        raw = np.concatenate((residuals[:, MEDIAN : MEDIAN + 1], np.log(np.expm1(steps))), axis=1)
+        self.members.biases[-1].copy_(torch.from_numpy(raw.reshape(1, 1, -1)).float())
+
+    def ridge(self, wide: Tensor, typed: Tensor, gram_ids: Tensor, gram_weights: Tensor) -> Tensor:
+        """Ridge prediction of each target's log, (N, T), from the ridge that fits what the call tells."""
+        weights = gram_weights * self.idf[gram_ids]
+        weights = weights / weights.norm(dim=1, keepdim=True).clamp_min(1e-6)
+        both = wide @ self.dense + (weights[:, :, None] * self.theta[gram_ids]).sum(1) + self.intercept
+        known, unknown = both.chunk(2, dim=1)
+        return torch.where(typed, known, unknown)
+
+    def grids(self, ridge: Tensor, seen: Tensor, typed: Tensor) -> Tensor:
+        """Log quantiles of every member, (M, N, T, K), from ridge predictions (N, T)."""
+        n, t = ridge.shape
+        x = torch.cat((seen, ridge / self.scale, typed.to(seen.dtype)), dim=1)
+        raw = self.members(x.expand(self.config.members, n, x.shape[1])).reshape(-1, n, t, len(LEVELS))
+        return ridge[None, :, :, None] + self.scale[:, None] * spread(raw)
+
+    def forward(
+        self,
+        embedding: Tensor,
+        counts: Tensor,
+        type_id: Tensor,
+        model_id: Tensor,
+        gram_ids: Tensor,
+        gram_weights: Tensor,
+    ) -> Tensor:
+        wide, seen = self.basis(embedding, counts, type_id, model_id)
+        typed = (type_id > 0)[:, None]
+        ridge = self.ridge(wide, typed, gram_ids, gram_weights)
+        return self.grids(ridge, seen, typed).mean(0)
+
+
+def spread(raw: Tensor) -> Tensor:
+    """(…, K) free numbers -> (…, K) increasing ones: the first is the median, the others softplus steps away from it."""
+    middle, steps = raw[..., :1], functional.softplus(raw[..., 1:])
+    below = steps[..., :MEDIAN].flip(-1).cumsum(-1).flip(-1)
+    above = steps[..., MEDIAN:].cumsum(-1)
+    return torch.cat((middle - below, middle, middle + above), dim=-1)
+
+
+def one_hot(ids: Tensor, size: int) -> Tensor:
+    """(N,) ids 0..size -> (N, size); id 0 becomes the zero row."""
+    return (ids[:, None] == torch.arange(1, size + 1, device=ids.device)).to(torch.float32)
+
+
+def pinball(log_values: Tensor, observed: Tensor, levels: Tensor, weights: Tensor) -> Tensor:
+    """Weighted pinball loss summed over levels, (…), of log values (…, K) against observed logs (…).
+
+    Koenker and Bassett (1978), Regression Quantiles.
+    """
+    gap = observed[..., None] - log_values
+    return (torch.maximum(levels * gap, (levels - 1) * gap) * weights).sum(-1)
+
+
+def level_weights(levels: Sequence[float] | NDArray[np.float64] = LEVELS) -> NDArray[np.float64]:
+    """1 / sqrt(level (1 - level)), so that rare tail errors count as much as errors at the median; mean 1."""
+    levels = np.asarray(levels, dtype=float)
+    weights = 1 / np.sqrt(levels * (1 - levels))
+    return weights / weights.mean()

@@ -1,0 +1,175 @@
+"""The predictor that runs: numpy, tokenizers and onnxruntime, no torch, no clock, never an exception.
+
+network on embedding, counts, n-grams  ->  calibration  ->  QuantileGrid       source "neural"
+fails for a call, or there is none     ->  quantiles of its type               source "per_type"
+its type is unknown                    ->  quantiles of everything             source "pool_mean"
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swarmx.errors import BadInput
+from swarmx.predict.baselines import GroupQuantiles
+from swarmx.predict.bundle import read_json, read_manifest
+from swarmx.predict.calibrate import Calibration, ordered
+from swarmx.predict.embed import TextEncoder, session
+from swarmx.predict.features import features
+from swarmx.predict.targets import CALLS, TOKENS, WORK
+from swarmx.quantiles import LEVELS, QuantileGrid
+from swarmx.types import Call, CallRecord, Prediction, Source
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+log = logging.getLogger(__name__)
+Array = NDArray[np.float64]
+BATCH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Grids:
+    """Predictions of N calls as arrays: values (N, T, K) in natural units, sources (N,), targets T names."""
+
+    targets: tuple[str, ...]
+    values: Array
+    sources: tuple[Source, ...]
+
+    def of(self, target: str) -> Array:
+        """(N, K) of one target. Raises ValueError when it was not learned."""
+        return self.values[:, self.targets.index(target)]
+
+
+class Predictor:
+    """Quantiles of a call's tokens, downstream calls and remaining work. Build it with `load`.
+
+    manifest : of the model directory; fallback : per target, quantiles per type
+    encoder, heads : None when the model has learned from no text
+    """
+
+    def __init__(
+        self, manifest: dict[str, Any], fallback: dict[str, GroupQuantiles],
+        encoder: TextEncoder | None, heads: InferenceSession | None,
+    ) -> None:  # fmt: skip
+        self.manifest, self.fallback, self.encoder, self.heads = manifest, fallback, encoder, heads
+        self.targets: tuple[str, ...] = tuple(manifest["targets"])
+        self.version: str = manifest["version"]
+        self._types = {name: i + 1 for i, name in enumerate(manifest["types"])}
+        self._models = {name: i + 1 for i, name in enumerate(manifest["models"])}
+        # log values beyond four times the largest ever seen are not believed
+        self._ceiling = np.log1p(4 * np.array(manifest["largest"], dtype=float) + 4)
+        self._calibration = [
+            [Calibration.of_json(mode) for mode in manifest["calibration"][target]] if heads is not None else []
+            for target in self.targets
+        ]
+
+    @classmethod
+    def load(cls, directory: str | Path, threads: int = 1, cache_bytes: int = 32 << 20) -> Predictor:
+        """Read a directory that `swarmx train` wrote, checking every file against the manifest; runs no code from it.
+
+        threads : of one prediction; cache_bytes : bound of the embedding cache
+        Raises BadInput when a file is missing, altered or unusable.
+        """
+        directory = Path(directory)
+        manifest = read_manifest(directory)
+        tables = read_json(directory / "fallback.json")
+        text = "heads.onnx" in manifest["files"]
+        try:
+            fallback = {target: GroupQuantiles.of_json(tables[target]) for target in manifest["targets"]}
+            return cls(
+                manifest,
+                fallback,
+                TextEncoder.load(directory, threads, cache_bytes) if "encoder.onnx" in manifest["files"] else None,
+                session(directory / "heads.onnx", threads) if text else None,
+            )
+        except BadInput:
+            raise
+        except (KeyError, TypeError, ValueError) as problem:
+            raise BadInput(f"{directory} is not a usable model ({problem!r}); train it again") from None
+
+    def predict(self, calls: Sequence[Call]) -> list[Prediction]:
+        """One prediction per call, whatever the calls hold.
+
+        Values above four times the largest one ever trained on are lowered to that; tokens are at most the call's
+        max_tokens.
+        """
+        grids = self.grids(calls)
+        return [self._prediction(call, grids, i) for i, call in enumerate(calls)]
+
+    def grids(self, calls: Sequence[Call | CallRecord]) -> Grids:
+        """The same as arrays, quicker for thousands of calls; also takes finished calls."""
+        values = np.empty((len(calls), len(self.targets), len(LEVELS)))
+        sources: list[Source] = []
+        for start in range(0, len(calls), BATCH):
+            part = calls[start : start + BATCH]
+            values[start : start + len(part)], found = self._batch(part)
+            sources.extend(found)
+        caps = np.array([_cap(call) for call in calls]).reshape(-1, 1)
+        tokens = self.targets.index(TOKENS)
+        values[:, tokens] = np.minimum(values[:, tokens], caps)
+        return Grids(self.targets, values, tuple(sources))
+
+    def _batch(self, calls: Sequence[Call | CallRecord]) -> tuple[Array, list[Source]]:
+        """Network where it answers, one call at a time when a batch fails, quantiles of the type for the rest."""
+        if self.heads is None:
+            return self._by_type(calls)
+        try:
+            values = self._neural(calls)
+        except Exception as problem:  # a call must be routed whatever the libraries below raise
+            if len(calls) > 1:
+                parts = [self._batch([call]) for call in calls]
+                return np.concatenate([part for part, _ in parts]), [source for _, found in parts for source in found]
+            log.warning("prediction failed, falling back to quantiles of the type: %r", problem)
+            return self._by_type(calls)
+        sources: list[Source] = ["neural"] * len(calls)
+        bad = np.flatnonzero(~np.isfinite(values).all(axis=(1, 2)))
+        if len(bad):
+            values[bad], found = self._by_type([calls[i] for i in bad])
+            for i, source in zip(bad, found, strict=True):
+                sources[i] = source
+        return values, sources
+
+    def _neural(self, calls: Sequence[Call | CallRecord]) -> Array:
+        assert self.heads is not None
+        found = features(calls)
+        n = len(calls)
+        embedding = self.encoder.embed(found.texts) if self.encoder else np.zeros((n, 0), np.float32)
+        types = np.array([self._types.get(kind, 0) for kind, _ in found.labels], np.int64)
+        feed = {
+            "embedding": embedding, "counts": found.counts, "type_id": types,
+            "model_id": np.array([self._models.get(model, 0) for _, model in found.labels], np.int64),
+            "gram_ids": found.gram_ids, "gram_weights": found.gram_weights,
+        }  # fmt: skip
+        known = {item.name for item in self.heads.get_inputs()}
+        logs = self.heads.run(None, {name: value for name, value in feed.items() if name in known})[0]
+        logs = np.asarray(logs, dtype=np.float64)  # (N, T, K)
+        for t, (typed, untyped) in enumerate(self._calibration):
+            whole = np.where((types > 0)[:, None], typed.apply(logs[:, t]), untyped.apply(logs[:, t]))
+            logs[:, t] = ordered(np.clip(whole, 0.0, self._ceiling[t]))
+        return np.expm1(logs)
+
+    def _by_type(self, calls: Sequence[Call | CallRecord]) -> tuple[Array, list[Source]]:
+        kinds = [call.type if isinstance(call.type, str) else None for call in calls]
+        values = np.stack([self.fallback[target].values(kinds) for target in self.targets], axis=1)
+        known = self.fallback[TOKENS].groups
+        return values, ["per_type" if kind in known else "pool_mean" for kind in kinds]
+
+    def _prediction(self, call: Call, grids: Grids, i: int) -> Prediction:
+        by_target = {name: QuantileGrid(LEVELS, grids.values[i, t]) for t, name in enumerate(self.targets)}
+        prediction = Prediction(by_target[TOKENS], grids.sources[i], model_version=self.version)
+        if WORK not in by_target:
+            return prediction
+        downstream = {name[len(CALLS) :]: grid for name, grid in by_target.items() if name.startswith(CALLS)}
+        return replace(prediction, downstream=downstream, remaining_tokens=by_target[WORK])
+
+
+def _cap(call: Call | CallRecord) -> float:
+    limit = call.max_tokens
+    return float(limit) if isinstance(limit, int | float) and limit >= 0 else np.inf

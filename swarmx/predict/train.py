@@ -1,0 +1,216 @@
+"""From an execution log to a model directory: split, features, fit, calibrate, export, measure, describe."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swarmx.errors import BadInput
+from swarmx.files import replacing_directory
+from swarmx.predict.baselines import fit_groups, keys_of
+from swarmx.predict.bundle import ENCODER_FILES, shipped, write_manifest
+from swarmx.predict.embed import TextEncoder
+from swarmx.predict.features import features
+from swarmx.predict.fit import FitConfig, Progress, fit_heads
+from swarmx.predict.metrics import report
+from swarmx.predict.runtime import Predictor
+from swarmx.predict.split import folds, groups_of, held_out
+from swarmx.predict.targets import Targets, targets, usable
+from swarmx.quantiles import LEVELS
+from swarmx.types import CallRecord
+
+FEWEST_ROWS = 50  # finished calls below which not even quantiles per type mean anything
+FEWEST_GROUPS = 20  # prompt groups below which text cannot be told from template
+OUT_OF_FOLD = "out_of_fold.npz"  # call_id (N,), values (N, T, K)
+BASELINES = ("unconditional", "per_type", "per_type_device")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """fit : of the head; encoder : directory with the encoder's three files, None for the shipped one;
+    text : False trains without prompts; plots : draw the card's pictures (needs matplotlib)"""
+
+    fit: FitConfig = field(default_factory=FitConfig)
+    encoder: Path | None = None
+    text: bool = True
+    plots: bool = True
+
+
+def train(
+    records: Sequence[CallRecord],
+    out: Path,
+    config: TrainConfig | None = None,
+    progress: Progress = lambda what, done: None,
+) -> dict[str, Any]:
+    """Train on a log and write the model directory `out`, whole or not at all; returns its metrics.
+
+    A fixed fifth of the prompt groups (`split.held_out`) is kept for the metrics and never trained on.
+    Raises BadInput when the log holds too little to learn from.
+    """
+    config = config or TrainConfig()
+    rows = usable(records)
+    if len(rows) < FEWEST_ROWS:
+        raise BadInput(
+            f"the log holds {len(rows)} calls that ended well of {len(records)}; training needs {FEWEST_ROWS}"
+        )
+    wanted = targets(records, rows)
+    calls = [records[i] for i in rows]
+    groups = groups_of(calls)
+    testing = held_out(groups)
+    notes, text = _what_can_be_learned(calls, groups, testing, config)
+    inside = np.flatnonzero(~testing) if testing.any() and not testing.all() else np.arange(len(calls))
+    with replacing_directory(out) as directory:
+        description = _describe(records, calls, wanted.names, wanted.values[inside], inside, notes)
+        _write_fallback(directory, calls, wanted.names, wanted.values, inside)
+        if text:
+            learned = Targets(wanted.names, wanted.values[inside])
+            description |= _fit_text(directory, [calls[i] for i in inside], learned, groups[inside], config, progress)
+        write_manifest(directory, description)
+        progress("evaluation", 0.0)
+        metrics = evaluate(Predictor.load(directory), records, rows) | {"notes": notes}
+        (directory / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n")
+        from swarmx.predict.card import write_card
+
+        write_card(directory, description, metrics, plots=config.plots)
+        write_manifest(directory, description)
+        progress("evaluation", 1.0)
+    return metrics
+
+
+def _what_can_be_learned(
+    calls: Sequence[CallRecord], groups: NDArray[np.str_], testing: NDArray[np.bool_], config: TrainConfig
+) -> tuple[list[str], bool]:
+    """Sentences about what the log lacks, and whether text can be learned from."""
+    notes, text = [], config.text
+    if not any(call.prompt for call in calls):
+        text = False
+        notes.append("No call has its prompt: only quantiles per call type were learned.")
+    elif len(set(groups[~testing])) < FEWEST_GROUPS:
+        text = False
+        notes.append(f"Only {len(set(groups))} prompt groups: only quantiles per call type were learned.")
+    if not any(call.type for call in calls):
+        notes.append("No call has a type: the fallback is the quantiles of all calls.")
+    if len({call.device for call in calls}) < 2:
+        notes.append("One device only: nothing can be said about speed on others.")
+    if not testing.any() or testing.all():
+        notes.append("Too few prompt groups to hold any out: the metrics are on the training rows.")
+    capped = np.mean([call.max_tokens is not None and call.output_tokens >= call.max_tokens for call in calls])
+    if capped > 0.1:
+        notes.append(f"{capped:.0%} of the answers were cut at max_tokens: longer ones look like the cap.")
+    return notes, text
+
+
+def _describe(
+    records: Sequence[CallRecord], calls: Sequence[CallRecord], names: tuple[str, ...], values: NDArray[np.float64],
+    inside: NDArray[np.int64], notes: list[str],
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "targets": list(names),
+        "levels": LEVELS.tolist(),
+        "types": [],
+        "models": sorted({c.model for c in calls}),
+        "largest": values.max(axis=0).tolist(),
+        "calibration": {},
+        "log": {"rows": len(records), "ended_well": len(calls), "trained_on": len(inside)},
+        "notes": notes,
+    }
+
+
+def _write_fallback(
+    directory: Path,
+    calls: Sequence[CallRecord],
+    names: tuple[str, ...],
+    values: NDArray[np.float64],
+    inside: NDArray[np.int64],
+) -> None:
+    kinds = keys_of([calls[i] for i in inside], "per_type")
+    tables = {name: fit_groups(kinds, values[inside, t]).as_json() for t, name in enumerate(names)}
+    (directory / "fallback.json").write_text(json.dumps(tables) + "\n")
+
+
+def _fit_text(
+    directory: Path, calls: Sequence[CallRecord], learned: Targets, groups: NDArray[np.str_],
+    config: TrainConfig, progress: Progress,
+) -> dict[str, Any]:  # fmt: skip
+    """Fit, calibrate and export the head; returns its part of the manifest."""
+    from swarmx.predict.calibrate import calibrate
+    from swarmx.predict.export import export_heads
+
+    source = config.encoder or shipped()
+    progress("embeddings", 0.0)
+    for name in ENCODER_FILES:
+        if not (source / name).is_file():
+            raise BadInput(f"{source / name} is missing; an encoder directory holds {', '.join(ENCODER_FILES)}")
+        shutil.copyfile(source / name, directory / name)
+    found = features(calls)
+    embedding = TextEncoder.load(directory).embed(found.texts)
+    progress("embeddings", 1.0)
+    fold = folds(groups, config.fit.members, config.fit.seed)
+    fitted = fit_heads(found, embedding, learned.values, groups, fold, config.fit, progress)
+    _, place, repeats = np.unique(np.array(found.texts), return_inverse=True, return_counts=True)
+    weights, logs = 1 / repeats[place], np.log1p(learned.values)
+    export_heads(fitted.heads, directory / "heads.onnx")
+    corrections = {
+        name: [calibrate(mode[:, t], logs[:, t], weights) for mode in fitted.out_of_fold]
+        for t, name in enumerate(learned.names)
+    }
+    _write_out_of_fold(
+        directory, calls, [corrections[n][0].apply(fitted.out_of_fold[0][:, t]) for t, n in enumerate(corrections)]
+    )
+    return {
+        "types": list(fitted.vocabulary.types),
+        "models": list(fitted.vocabulary.models),
+        "calibration": {name: [mode.as_json() for mode in modes] for name, modes in corrections.items()},
+        "fit": {
+            "epochs": fitted.epochs,
+            "seed": config.fit.seed,
+            "ridge_r2_out_of_fold": fitted.ridge_r2.round(4).tolist(),
+        },
+    }
+
+
+def _write_out_of_fold(directory: Path, calls: Sequence[CallRecord], logs: Sequence[NDArray[np.float64]]) -> None:
+    """Calibrated grids of the training rows by the members that had not seen the row's template: a simulation of the
+    training log needs predictions as good as they will be on new templates, not better."""
+    values = np.expm1(np.maximum(np.stack(logs, axis=1), 0.0)).astype(np.float32)  # (N, T, K)
+    ids = np.array([call.call_id for call in calls], dtype=np.str_)
+    np.savez_compressed(directory / OUT_OF_FOLD, call_id=ids, values=values)
+
+
+def evaluate(predictor: Predictor, records: Sequence[CallRecord], rows: Sequence[int] | None = None) -> dict[str, Any]:
+    """Metrics of a model on the held-out prompt groups of a log, beside baselines fitted on its other rows.
+
+    rows : the usable rows; found when not given. A log whose groups cannot be split is measured on all its rows.
+    Raises ValueError when the log holds no usable row.
+    """
+    rows = usable(records) if rows is None else rows
+    calls = [records[i] for i in rows]
+    wanted = targets(records, rows)
+    testing = held_out(groups_of(calls))
+    if not testing.any() or testing.all():
+        testing = np.ones(len(calls), dtype=bool)
+    train_rows = np.flatnonzero(~testing) if not testing.all() else np.arange(len(calls))
+    test = [calls[i] for i in np.flatnonzero(testing)]
+    arms = {"with_type": test, "without_type": [replace(call, type=None) for call in test]}
+    grids = {arm: predictor.grids(part) for arm, part in arms.items()}
+    out: dict[str, Any] = {"test_rows": len(test), "train_rows": len(train_rows), "targets": {}}
+    for t, name in enumerate(wanted.names):
+        if name not in predictor.targets:
+            continue
+        baselines = {
+            kind: (
+                fit_groups(keys_of([calls[i] for i in train_rows], kind), wanted.values[train_rows, t]),
+                keys_of(test, kind),
+            )
+            for kind in BASELINES
+        }
+        observed = wanted.values[testing, t]
+        out["targets"][name] = {arm: report(found.of(name), observed, baselines) for arm, found in grids.items()}
+    return out
