@@ -60,7 +60,7 @@ def _bold_percent(sentence: str) -> str:
 
 def _card(one: text.Gain) -> str:
     low, high = ((bound - 1) * 100 for bound in one.ratio.ci95)
-    mood, big = "flat", "no gain"
+    mood, big = "flat", "unclear" if one.is_undecided else "no gain"
     if one.is_real or one.is_loss:
         mood, big = (
             ("good" if one.is_real else "bad"),
@@ -139,25 +139,28 @@ def _panel(report: Report, suite: str, regime: str, load: float) -> str:
     ]
     plots = _cdf(curves) + _where(curves) if curves else ""
     key = html.escape(f"{suite} · {regime}|{load:g}")
-    return f'<div data-panel="{key}">{_table(rows, calls)}{plots}</div>'
+    return f'<div data-panel="{key}">{_table(report, rows, calls)}{plots}</div>'
 
 
-def _table(rows: Sequence[Row], calls: dict[str, Row]) -> str:
+def _table(report: Report, rows: Sequence[Row], calls: dict[str, Row]) -> str:
     over = (("", 1), ("", 1), ("workflow, seconds", 3), ("workflow P99 relative to", 2), ("call, seconds", 3))
     above = "".join(f'<th colspan="{wide}">{words}</th>' for words, wide in (*over, ("workflows", 2)))
     heads = ("P50", "P95", "P99", "LED", "round robin", "P50", "P95", "P99", "in SLO", "max load")
     below = '<th>policy</th><th class="text">predictions</th>' + "".join(f"<th>{h}</th>" for h in heads)
-    body = "".join(_table_row(row, calls.get(row.policy)) for row in sorted(rows, key=lambda row: row.p99_s))
+    body = "".join(
+        _table_row(row, calls.get(row.policy), text.max_load(report, row))
+        for row in sorted(rows, key=lambda row: row.p99_s)
+    )
     return table(f'<tr class="over">{above}</tr><tr>{below}</tr>', body)
 
 
-def _table_row(row: Row, call: Row | None) -> str:
+def _table_row(row: Row, call: Row | None, most: str) -> str:
     kind = "late" if row.policy == "late" else "bound" if row.policy in text.BOUNDS else ""
     cells = [f"{seconds:.3g}" for seconds in (row.p50_s, row.p95_s, row.p99_s)]
     cells += [_ratio(row.vs.get("led")), _ratio(row.vs.get("round_robin"))]
     cells += [f"{seconds:.3g}" for seconds in (call.p50_s, call.p95_s, call.p99_s)] if call else ["", "", ""]
     cells += ["" if row.slo_attainment is None else f"{row.slo_attainment * 100:.1f} %"]
-    cells += ["" if row.max_rate_at_slo is None else f"{row.max_rate_at_slo:.2f}"]
+    cells += [html.escape(most)]
     dot = f'<span class="dot p-{row.policy}"></span>'
     named = f'<td data-p="{row.policy}">{dot}{name_of(row.policy)}</td><td class="text">{row.arm or "–"}</td>'
     return f'<tr class="{kind}">{named}' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"

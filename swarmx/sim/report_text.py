@@ -22,6 +22,7 @@ ARM_ORDER = ("trained", "type", "oracle", "none")  # the arm that a table shows 
 REFERENCE = {LED: "led"}  # names of policies inside `vs`, where they differ
 HEADLINE_LOAD = 0.8
 ARM_SHOWN = ("oracle", "trained", "type", "none")  # best informed first
+MISSED = 0.1  # a gain as large as this is not called "nothing" while the interval holds it
 WORTH = 0.03  # gains below this share are within what a change of workload moves, whatever their interval
 
 
@@ -44,6 +45,11 @@ class Gain:
     @property
     def is_loss(self) -> bool:
         return self.ratio.ci95[0] > 1
+
+    @property
+    def is_undecided(self) -> bool:
+        """The interval is too wide to say that there is nothing."""
+        return not self.is_real and not self.is_loss and self.ratio.ci95[0] < 1 - MISSED
 
 
 def groups(report: Report) -> list[tuple[str, str]]:
@@ -148,6 +154,16 @@ def verdict(report: Report) -> str:
     return " ".join(headline(report, suite))
 
 
+def max_load(report: Report, row: Row) -> str:
+    """The row's `max_rate_at_slo` as people should read it: the ends of the sweep are bounds."""
+    every = loads(report, row.suite, row.regime)
+    if row.max_rate_at_slo is None:
+        return ""
+    if row.max_rate_at_slo <= 0:
+        return f"< {every[0]:g}"
+    return f"≥ {every[-1]:g}" if row.max_rate_at_slo >= every[-1] else f"{row.max_rate_at_slo:.2f}"
+
+
 def table(report: Report, suite: str, regime: str) -> Table:
     """Workflow P99 per load and, at the main load, the other percentiles and the paired ratio to LED."""
     at = main_load(report, suite, regime)
@@ -164,9 +180,9 @@ def table(report: Report, suite: str, regime: str) -> Table:
         p99 = [f"{by_load[load][policy].p99_s:.3g}" if policy in by_load[load] else "" for load in every]
         led = row.vs.get("led")
         ratio = f"{led.p99:.2f} [{led.ci95[0]:.2f}, {led.ci95[1]:.2f}]" if led else ""
-        most = "" if row.max_rate_at_slo is None else f"{row.max_rate_at_slo:.2f}"
         style = "bold" if policy == "late" else "dim" if policy in BOUNDS else None
         out.add_row(
-            policy, row.arm or "", *p99, f"{row.p50_s:.3g}", f"{row.p95_s:.3g}", ratio, most, style=style
-        )
+            policy, row.arm or "", *p99, f"{row.p50_s:.3g}", f"{row.p95_s:.3g}", ratio, max_load(report, row),
+            style=style,
+        )  # fmt: skip
     return out

@@ -1,0 +1,103 @@
+"""`swarmx evaluate`, `swarmx demo`, `swarmx policies`: what a cluster would gain, before anything is switched on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from swarmx.sim.report import Report
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print report.json and nothing else.")]
+Out = Annotated[
+    Path, typer.Option("--out", help="Folder for report.json, report.html and what is kept in between.")
+]
+Seeds = Annotated[
+    int | None, typer.Option(min=1, help="Paired seeds; default: 8, with --quick 6.", show_default=False)
+]
+
+
+def evaluate(
+    suite: Annotated[
+        str | None, typer.Option(help="Suites, separated by commas; default: headline, with --log real_log.", show_default=False)
+    ] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="Execution log (Parquet) to train and evaluate on; default: the shipped one.", show_default=False)
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Model that was trained on this log; default: train one.", show_default=False)
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Policies, separated by commas; references always run as well.", show_default=False)
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer, shorter runs: minutes become seconds.")] = False,
+    seeds: Seeds = None,
+    out: Out = Path("out"),
+    processes: Annotated[int | None, typer.Option(min=1, help="Default: one per core.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Replay a log's workflows through competing policies and report P50, P95 and P99.
+
+    A run that was stopped goes on where it was. The last line says what this cluster would gain over the best policy
+    that predicts nothing, or that there is nothing to gain.
+    """
+    from swarmx.commands.evaluation_run import Request, run
+
+    names = tuple((suite or ("real_log" if log else "headline")).split(","))
+    policies = tuple(policy.split(",")) if policy else None
+    command = _command(names, log, model, policies, quick, seeds)
+    request = Request(command, names, log, model, policies, quick, seeds, out, processes, as_json)
+    _show(run(request), out, as_json)
+
+
+def demo(out: Out = Path("out"), seeds: Seeds = None, as_json: AsJson = False) -> None:
+    """Train on the shipped log, evaluate every policy on it, and write a report to look at."""
+    from swarmx.commands.evaluation_run import Request, run
+
+    began = time.monotonic()
+    command = "swarmx demo" + (f" --seeds {seeds}" if seeds else "")
+    request = Request(command, ("headline", "real_log"), None, None, None, True, seeds, out, None, as_json)
+    _show(run(request), out, as_json)
+    if not as_json:
+        typer.echo(f"({time.monotonic() - began:.0f} s)", err=True)
+
+
+def policies(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List every registry: presets, orders, placements, suites, log formats, one line each."""
+    from swarmx.commands.registries import print_registries
+
+    print_registries(as_json)
+
+
+def _command(
+    suites: Sequence[str], log: Path | None, model: Path | None, policies: Sequence[str] | None, quick: bool, seeds: int | None
+) -> str:  # fmt: skip
+    """The command that gives the same report; where it is written does not matter."""
+    parts = ["swarmx evaluate", f"--suite {','.join(suites)}"]
+    parts += [f"--log {log}"] if log else []
+    parts += [f"--model {model}"] if model else []
+    parts += [f"--policy {','.join(policies)}"] if policies else []
+    parts += ["--quick"] if quick else []
+    parts += [f"--seeds {seeds}"] if seeds else []
+    return " ".join(parts)
+
+
+def _show(report: Report, out: Path, as_json: bool) -> None:
+    from rich.console import Console
+
+    from swarmx.sim import report_text as text
+
+    if as_json:
+        typer.echo((out / "report.json").read_text(encoding="utf-8"), nl=False)
+        return
+    console = Console()
+    for suite, regime in text.groups(report):
+        console.print(text.table(report, suite, regime))
+    console.print(f"\nreport: {out / 'report.html'}")
+    console.print(f"[bold]{text.verdict(report)}[/bold]", highlight=False)

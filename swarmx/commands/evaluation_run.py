@@ -1,0 +1,126 @@
+"""The steps of an evaluation: read the log, train, fit engines, simulate, write."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import swarmx
+from swarmx.commands.progress import reporting
+from swarmx.errors import BadInput
+from swarmx.sim.report import Meta, Report, write_report
+from swarmx.sim.report_html import write_html
+from swarmx.sim.suites import FULL, QUICK, Material, Plan, material_of, suite
+from swarmx.sim.suites.evaluation import definitions, evaluate, versions
+from swarmx.types import CallRecord
+
+LOG_NAME = "execution_log.parquet"
+QUICK_EPOCHS = 20
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for. command : what gives the same report again; log, model None: the shipped log, train one."""
+
+    command: str
+    suites: tuple[str, ...]
+    log: Path | None
+    model: Path | None
+    policies: tuple[str, ...] | None
+    quick: bool
+    seeds: int | None
+    out: Path
+    processes: int | None = None
+    quiet: bool = False
+
+
+def run(request: Request) -> Report:
+    """Carry it out and write report.json and report.html into `request.out`. Raises BadInput before any long work."""
+    from swarmx.logs.table import read_log
+    from swarmx.sim.suites.predictions import calibration_of, unseen_predictions
+
+    suites = [suite(name) for name in request.suites]
+    plan = _plan(request)
+    log = request.log or shipped_log()
+    records = read_log(log)
+    with reporting(request.quiet) as progress:
+        model = request.model or _train(records, log, request, progress)
+        material = _material(log, records, unseen_predictions(records, model))
+        report = evaluate(
+            material, suites, plan, _meta(request, plan, log, records), request.out / "cells", calibration_of(records, model),
+            request.processes, lambda name, done, total: progress(name, done / total),
+        )  # fmt: skip
+    write_report(report, request.out / "report.json")
+    write_html(report, request.out / "report.html")
+    return report
+
+
+def shipped_log() -> Path:
+    """The log that comes with swarmx: inside the package when installed, beside it in a checkout."""
+    package = Path(swarmx.__file__).parent
+    for place in (package / "data" / LOG_NAME, package.parent / "data" / LOG_NAME):
+        if place.is_file():
+            return place
+    raise BadInput(f"the shipped log data/{LOG_NAME} is not installed; give one with --log")
+
+
+def _plan(request: Request) -> Plan:
+    plan = QUICK if request.quick else FULL
+    if request.seeds:
+        plan = replace(plan, seeds=tuple(range(request.seeds)))
+    return plan.only(request.policies) if request.policies else plan
+
+
+def _train(records: Sequence[CallRecord], log: Path, request: Request, progress: Progress) -> Path:
+    """A model trained on the log, from an earlier run where that was the same log, code and effort."""
+    from swarmx.predict.fit import FitConfig
+    from swarmx.predict.train import TrainConfig, train
+    from swarmx.sim.suites.run import code_checksum
+
+    fit = FitConfig(epochs=QUICK_EPOCHS) if request.quick else FitConfig()
+    key = hashlib.sha256(f"{_sha256(log)} {fit} {code_checksum()}".encode()).hexdigest()[:12]
+    model = request.out / "models" / key
+    if not (model / "manifest.json").is_file():
+        train(records, model, TrainConfig(fit=fit, plots=False), progress)
+    return model
+
+
+def _material(
+    log: Path, records: Sequence[CallRecord], trained: dict[str, swarmx.types.Prediction]
+) -> Material:
+    from swarmx.sim.suites.engines import recorded_cluster
+
+    try:
+        cluster = recorded_cluster(records)
+    except BadInput:  # suites that need it say so themselves
+        cluster = None
+    return material_of(log.stem, records, trained, cluster)
+
+
+def _meta(request: Request, plan: Plan, log: Path, records: Sequence[CallRecord]) -> Meta:
+    workflows = len({record.workflow_id or record.call_id for record in records})
+    data: dict[str, str | int | float] = {
+        "name": log.name, "sha256": _sha256(log), "calls": len(records), "workflows": workflows
+    }  # fmt: skip
+    return Meta(
+        list(plan.seeds), _git(), data, versions(), definitions(plan), request.command,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+    )  # fmt: skip
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _git() -> str:
+    """The commit of a checkout, with -dirty when it was changed; "none" for an installed package."""
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=10"],
+        cwd=Path(swarmx.__file__).parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return found.stdout.strip() if found.returncode == 0 else "none"

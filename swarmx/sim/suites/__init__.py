@@ -1,0 +1,24 @@
+"""Evaluations by name. A suite is one file with the cells and their world, and one line here."""
+
+from __future__ import annotations
+
+from swarmx.errors import BadInput
+from swarmx.sim.suites.cells import FULL, QUICK, Cell, Plan, Suite, World
+from swarmx.sim.suites.headline import Headline
+from swarmx.sim.suites.material import Material, material_of
+from swarmx.sim.suites.real_log import RealLog
+
+SUITES: dict[str, Suite] = {
+    "headline": Headline(),
+    "real_log": RealLog(),
+}
+
+
+def suite(name: str) -> Suite:
+    """The suite of that name. Raises BadInput listing the known ones."""
+    if name not in SUITES:
+        raise BadInput(f"unknown suite {name!r}; choose one of {', '.join(SUITES)}")
+    return SUITES[name]
+
+
+__all__ = ["FULL", "QUICK", "SUITES", "Cell", "Material", "Plan", "Suite", "World", "material_of", "suite"]

@@ -1,0 +1,147 @@
+"""A suite is a list of cells; a cell is one simulation: a policy, an arm, a load, a seed.
+
+A suite says two things: which cells there are, and what world a cell runs in. Running, caching, pairing by seed and
+reporting are the same for every suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swarmx.engine import EngineConstants
+from swarmx.errors import BadInput
+from swarmx.presets import PRESETS
+from swarmx.sim import Arm, Cluster, Timing, Workload
+from swarmx.sim.suites.material import Material
+
+Array = NDArray[np.float64]
+LED = "least_outstanding_per_speed"
+SIMPLE = ("random", "round_robin", "power_of_two", "least_outstanding", LED, "central_fcfs")
+POLICIES = (*SIMPLE, "murakkab", "least_expected", "swarmx", "push", "late", "clairvoyant")
+CORE = ("round_robin", "power_of_two", LED, "central_fcfs", "swarmx", "late", "clairvoyant")
+REFERENCES = {
+    **{name: name for name in SIMPLE},
+    LED: "led",
+    "clairvoyant": "clairvoyant",
+}  # policy -> name in `vs`
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One simulation. Everything that its outcome depends on, besides the material, stands here.
+
+    options : of the preset, as (name, value) pairs
+    """
+
+    suite: str
+    workload: str
+    regime: str
+    load: float
+    policy: str
+    arm: str | None
+    seed: int
+    workflows: int
+    options: tuple[tuple[str, float | str], ...] = ()
+
+    @property
+    def title(self) -> str:
+        arm = f" ({self.arm})" if self.arm else ""
+        return f"{self.suite} {self.regime} {self.load:g} {self.policy}{arm} seed {self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to run.
+
+    workflows : per simulation
+    loads : of the sweep; at `main_loads` all policies and arms run, at the others `side_policies` with one arm
+    arm_policies : policies that run with every arm
+    """
+
+    seeds: tuple[int, ...]
+    workflows: int
+    loads: tuple[float, ...]
+    main_loads: tuple[float, ...]
+    policies: tuple[str, ...] = POLICIES
+    side_policies: tuple[str, ...] = POLICIES
+    arm_policies: tuple[str, ...] = ("least_expected", "swarmx", "push", "late")
+
+    def only(self, wanted: Sequence[str]) -> Plan:
+        """The same plan for these policies and the references that every comparison needs.
+
+        Raises BadInput for a policy that no preset has.
+        """
+        unknown = [name for name in wanted if name not in PRESETS]
+        if unknown:
+            raise BadInput(f"unknown policy {unknown[0]!r}; choose from {', '.join(PRESETS)}")
+        kept = tuple(dict.fromkeys((*wanted, *REFERENCES)))
+        return replace(self, policies=kept, side_policies=tuple(p for p in kept if p in wanted or p in CORE))
+
+
+# few seeds make an interval wide (Student's t: 4.3 standard errors with 3, 2.6 with 6), so quick runs shorten the runs
+QUICK = Plan(tuple(range(6)), 100, (0.5, 0.7, 0.8, 0.9), (0.8,), POLICIES, CORE, ("swarmx", "late"))
+FULL = Plan(tuple(range(8)), 1000, (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.05), (0.5, 0.7, 0.8, 0.9))
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a cell runs in.
+
+    slo_s, call_slo_s : latency limit of each workflow and of each call, in the order of the workload
+    engines : constants per device kind that schedulers are told; None: they learn them as they go
+    """
+
+    workload: Workload
+    cluster: Cluster
+    arm: Arm | None
+    slo_s: Array
+    call_slo_s: Array
+    engines: Mapping[str, EngineConstants] | None = None
+    timing: Timing = field(default_factory=Timing)
+
+
+class Suite(Protocol):
+    """What the registry holds."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def about(self) -> str:
+        """One line for `swarmx policies`."""
+
+    def cells(self, material: Material, plan: Plan) -> list[Cell]:
+        """All cells, in the order of the report."""
+
+    def world(self, material: Material, cell: Cell) -> World:
+        """The world of one cell: the same workload and arrivals for every policy and arm of a seed."""
+
+    def settings(self, material: Material) -> Mapping[str, float]:
+        """Numbers that the suite measured or chose, for `meta.settings`; `<regime>/no_queue_p99_s` among them."""
+
+
+def arms_of(policy: str, every: bool, known: tuple[str, ...]) -> tuple[str | None, ...]:
+    """Arms that a policy runs with; `known` are those that the material can feed, best default first."""
+    needs = PRESETS[policy].needs
+    if needs == "prediction":
+        return known if every else known[:1]
+    return ("oracle",) if needs == "oracle" else (None,)
+
+
+def sweep(
+    suite: str, workload: str, regimes: tuple[str, ...], plan: Plan, known: tuple[str, ...]
+) -> list[Cell]:
+    """Every policy under every load in every regime, with paired seeds."""
+    return [
+        Cell(suite, workload, regime, load, policy, arm, seed, plan.workflows)
+        for regime in regimes
+        for load in plan.loads
+        for policy in (plan.policies if load in plan.main_loads else plan.side_policies)
+        for arm in arms_of(policy, load in plan.main_loads and policy in plan.arm_policies, known)
+        for seed in plan.seeds
+    ]
