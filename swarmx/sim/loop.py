@@ -54,7 +54,7 @@ def simulate(
     an unknown call or replica, or never starts a call that could run.
     """
     clock = Clock()
-    replicas = [_replica(spec, index) for index, spec in enumerate(cluster.replicas)]
+    replicas = [replica_of(spec, index) for index, spec in enumerate(cluster.replicas)]
     pools = _pools(workload, cluster, replicas, schedulers)
     rows = CallRows(workload.call_count)
     flows = Flows(workload, pools, rows, clock, router_of == "workflow", seed)
@@ -76,7 +76,8 @@ def simulate(
     return rows.table(workload, cluster)
 
 
-def _replica(spec: ReplicaSpec, index: int) -> Replica:
+def replica_of(spec: ReplicaSpec, index: int) -> Replica:
+    """A replica, empty; `index` is its place among all of the run."""
     replica: Replica = BatchedReplica(spec, index) if spec.batched else JobReplica(spec, index)
     replica.up = spec.ready_s <= 0
     return replica
