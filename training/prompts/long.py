@@ -1,4 +1,4 @@
-"""Kinds of single calls without examples: the model decides how long it goes on, so this is where the tail comes from."""
+"""Kinds of single calls without examples: the model decides how long it goes on, and the tail comes from here."""
 
 from __future__ import annotations
 

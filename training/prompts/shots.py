@@ -24,6 +24,15 @@ def fill(rng: Rng, template: str, given: Mapping[str, str] | None = None) -> str
     return template.format(**words)
 
 
+def drawn(*templates: str) -> Callable[[Rng], str]:
+    """A function that fills one of the templates."""
+
+    def draw(rng: Rng) -> str:
+        return fill(rng, str(rng.choice(templates)))
+
+    return draw
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """A kind of task that is shown by examples: the model imitates their form, and roughly their length.

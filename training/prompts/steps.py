@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from . import passages
-from .short import drawn
-from .shots import Shown
+from .shots import Shown, drawn
 
 
 @dataclass(frozen=True, slots=True)
 class FanOut:
-    """plan : x -> a list; item : `item about x` -> text; merge : the items' texts -> text. polish : item text -> text."""
+    """plan : x -> a list; item : an item of x -> text; merge : all those texts -> text; polish : text -> text."""
 
     plan: Shown
     item: Shown
@@ -62,7 +60,8 @@ TASKS = FanOut(
             ("buy paint (repaint the bedroom)", "Take a sample of the wall with you and choose a washable paint."),
             (
                 "practise floating (learn to swim)",
-                "Stay where you can stand. Lean back, spread your arms, breathe calmly, and let the water carry you. Ask a friend to stay close.",
+                "Stay where you can stand. Lean back, spread your arms, breathe calmly, and let the water carry "
+                "you. Ask a friend to stay close.",
             ),
         ],
         lambda rng: "",
@@ -75,8 +74,10 @@ TASKS = FanOut(
                 "Hang the tools on the wall first, then sweep the floor from the far corner.",
             ),
             (
-                "- buy paint: Take a sample with you.\n- sand the walls: Wear a mask.\n- apply the first coat: Work from top to bottom.",
-                "Take a sample of the wall when you buy the paint. Wear a mask while you sand, and then paint from top to bottom.",
+                "- buy paint: Take a sample with you.\n- sand the walls: Wear a mask.\n- apply the first coat: "
+                "Work from top to bottom.",
+                "Take a sample of the wall when you buy the paint. Wear a mask while you sand, and then paint "
+                "from top to bottom.",
             ),
         ],
         ("Write a paragraph from the notes.", "{x}"),
@@ -114,7 +115,8 @@ SIGHTS = FanOut(
             ("the Colosseum (Rome)", "A huge arena where gladiators fought before the eyes of all Rome."),
             (
                 "Hyde Park (London)",
-                "A wide green park in the middle of the city. People row on the lake, listen to speakers at the corner, and rest under old trees.",
+                "A wide green park in the middle of the city. People row on the lake, listen to speakers at the "
+                "corner, and rest under old trees.",
             ),
             ("the sauna (a lake in Finland)", "Sweat by the fire, then jump into the cold lake."),
         ],
@@ -171,7 +173,8 @@ QUIZ = FanOut(
             ("Who prints money? (money)", "The central bank."),
             (
                 "Why do prices rise? (money)",
-                "Prices rise when people want to buy more than there is to sell, or when it costs more to make things. Shops then ask for more.",
+                "Prices rise when people want to buy more than there is to sell, or when it costs more to make "
+                "things. Shops then ask for more.",
             ),
         ],
         lambda rng: "",
@@ -219,12 +222,15 @@ ARTICLE = FanOut(
         [
             (
                 "How cheese is made (cheese)",
-                "Cheese begins with fresh milk. The dairy warms it and adds rennet, and soon it sets. The curd is cut, drained, pressed into "
-                "moulds and salted. Then it rests in a cool cellar, where it slowly gains its taste. Hard cheese may stay there for years.",
+                "Cheese begins with fresh milk. The dairy warms it and adds rennet, and soon it sets. The curd "
+                "is cut, drained, pressed into "
+                "moulds and salted. Then it rests in a cool cellar, where it slowly gains its taste. Hard "
+                "cheese may stay there for years.",
             ),
             (
                 "The right shoes (running)",
-                "Good shoes protect your knees. Go to a shop where you can try them on, take your time, and walk around in them. "
+                "Good shoes protect your knees. Go to a shop where you can try them on, take your time, and "
+                "walk around in them. "
                 "They should feel comfortable at once.",
             ),
         ],
@@ -267,62 +273,3 @@ ARTICLE = FanOut(
 )
 
 FAN_OUTS = {"tasks": TASKS, "sights": SIGHTS, "quiz": QUIZ, "article": ARTICLE}
-
-EXTRACT = Shown(
-    "extract",
-    [
-        ("List the people named in the text.", "{x}"),
-        ("You find names and write each on its own line with a dash.", "Text: {x}\nNames:"),
-        ("Who takes part? Write a list.", "{x}"),
-        ("Extract the persons.", "Report: {x}"),
-    ],
-    [
-        ("Tim met Bob at the station and they called Sue.", "- Tim\n- Bob\n- Sue"),
-        ("In Bern, Eva thanked Paul.", "- Eva\n- Paul"),
-        ("Olga sang while Max, Lisa and Ruth danced with Ali.", "- Olga\n- Max\n- Lisa\n- Ruth\n- Ali"),
-    ],
-    passages.people,
-    most=3,
-)
-VERIFY = Shown(
-    "verify",
-    [
-        ("Is the person named in the text? Say yes or no.", "{x}"),
-        ("You check lists against a text.", "{x}\nNamed?"),
-        ("Confirm or deny.", "{x}"),
-        ("Check whether the name stands in the report.", "{x} Correct?"),
-    ],
-    [
-        ("Tim - Tim met Bob at the station.", "yes"),
-        ("Ken - In Bern, Eva thanked Paul.", "no"),
-        ("Ruth - Max and Ruth danced.", "yes"),
-    ],
-    lambda rng: "",
-)
-ROLE = Shown(
-    "role",
-    [
-        ("Say what the person did.", "{x}"),
-        ("What does the text say of the person?", "{x}"),
-        ("You write notes about people.", "Note on {x}"),
-    ],
-    [
-        ("Tim - Tim met Bob at the station and they called Sue.", "Tim met Bob and called Sue."),
-        ("Paul - In Bern, Eva thanked Paul.", "Paul was thanked by Eva in Bern."),
-        ("Ali - Olga sang while Max danced with Ali.", "Ali danced with Max."),
-    ],
-    lambda rng: "",
-)
-REPORT = merging(
-    "people_report",
-    [
-        (
-            "- Tim: Tim met Bob.\n- Bob: Bob was met.\n- Sue: Sue was called.",
-            "Tim met Bob, and together they called Sue.",
-        ),
-        ("- Eva: yes\n- Paul: yes", "Both Eva and Paul are named."),
-    ],
-    ("Write a report from the notes.", "{x}"),
-    ("Put the findings into words.", "Findings:\n{x}\nReport:"),
-    ("Tell the chief what was found.", "{x}"),
-)

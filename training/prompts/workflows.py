@@ -13,8 +13,9 @@ from swarmx.logs.record import Answer, Ask, Caller, Workflow
 
 from . import passages
 from .chains import CHAINS, Chain
+from .people import EXTRACT, REPORT, ROLE, VERIFY
 from .shots import Shown, correction
-from .steps import EXTRACT, FAN_OUTS, REPORT, ROLE, VERIFY, FanOut
+from .steps import FAN_OUTS, FanOut
 
 Rng = np.random.Generator
 BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s*(.+?)\s*$")
