@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from swarmx.errors import BadInput
 from swarmx.logs import IMPORTERS
+from swarmx.logs.fields import Field, log_fields
 from swarmx.logs.options import OUTPUT_TEXT, ImportOptions
 from swarmx.logs.table import check_records
-from swarmx.logs.values import CHARACTERS_PER_TOKEN
+from swarmx.logs.values import CHARACTERS_PER_TOKEN, convert
 from swarmx.types import CallRecord
 
 PromptStorage = Literal["keep", "hash", "drop"]
@@ -49,7 +50,8 @@ def import_log(path: str | Path, name: str, options: ImportOptions, prompts: Pro
     records = IMPORTERS[name].read(path, options)
     if not records:
         raise BadInput(f"{path}: no calls in it; a log needs at least one")
-    records, origin_s = from_zero([_stored(r, prompts) for r in records])
+    constants = _constants(options.constants)
+    records, origin_s = from_zero([_stored(_filled(r, constants), prompts) for r in records])
     check_records(records, str(path))
     about = {"source": Path(path).name, "format": name, "prompts": prompts, "origin_s": repr(origin_s)}
     if options.estimate_tokens or OUTPUT_TEXT in options.columns:
@@ -64,6 +66,19 @@ def from_zero(records: Sequence[CallRecord]) -> tuple[list[CallRecord], float]:
     starts = [r.arrival_s if r.workflow_arrival_s is None else min(r.arrival_s, r.workflow_arrival_s) for r in records]
     origin_s = min((s for s in starts if s == s and abs(s) != float("inf")), default=0.0)
     return [_shifted(r, origin_s) for r in records], origin_s
+
+
+def _constants(texts: Mapping[str, str]) -> dict[Field, Any]:
+    """`--set` values as their fields' types. Raises BadInput for one that does not fit."""
+    try:
+        return {f: convert(f, texts[f.name]) for f in log_fields() if f.name in texts}
+    except ValueError as problem:
+        raise BadInput(f"--set: {problem}") from None
+
+
+def _filled(record: CallRecord, constants: Mapping[Field, Any]) -> CallRecord:
+    """The constants in place of what the source left at its default."""
+    return replace(record, **{f.name: v for f, v in constants.items() if getattr(record, f.name) == f.default})
 
 
 def _shifted(record: CallRecord, origin_s: float) -> CallRecord:

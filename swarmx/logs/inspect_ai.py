@@ -44,7 +44,7 @@ def read(path: str | Path, options: ImportOptions) -> list[CallRecord]:
 
 def _samples(path: Path) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """(name for messages, task, sample) of every sample."""
-    if not zipfile.is_zipfile(path) if path.is_file() else True:
+    if not (path.is_file() and zipfile.is_zipfile(path)):
         content = read_json(path)
         samples = content.get("samples") if isinstance(content, Mapping) else None
         for place, sample in enumerate(samples if isinstance(samples, list) else [], 1):

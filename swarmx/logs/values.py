@@ -58,11 +58,8 @@ def seconds(value: Any, unit: str | None = None) -> float:
     if isinstance(value, bool) or unit == "iso" or not isinstance(value, str | int | float):
         raise ValueError("is no time; numbers and ISO-8601 text are")
     if not _is_number(value):
-        raise ValueError(f"is no number of {unit}")
-    try:
-        return float(value) * UNITS[unit or "s"]
-    except OverflowError:
-        raise ValueError("is too large for a time") from None
+        raise ValueError(f"is no number of {unit or 's'}")
+    return float(value) * UNITS[unit or "s"]
 
 
 def count(value: Any) -> int:
@@ -125,8 +122,8 @@ def convert(field: Field, value: Any, unit: str | None = None) -> Any:
         return value if isinstance(value, bytes) else _base64(value)
     if field.kind in ("texts", "numbers"):
         items = _items(value)
-        return tuple(str(i) for i in items) if field.kind == "texts" else tuple(float(i) for i in items)
-    return value if isinstance(value, str) else json.dumps(value) if isinstance(value, dict | list) else str(value)
+        return tuple(str(i) for i in items) if field.kind == "texts" else tuple(_number(i) for i in items)
+    return json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
 
 
 def _epoch(moment: datetime) -> float:
@@ -141,6 +138,12 @@ def _is_number(value: Any) -> bool:
     return True
 
 
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not _is_number(value):
+        raise ValueError(f"holds {str(value)[:20]!r}, which is no number")
+    return float(value)
+
+
 def _content(message: Mapping[str, Any]) -> str:
     """Text of one message: plain, or the text parts of OpenAI's and OpenTelemetry's lists of parts."""
     content = message.get("content", message.get("parts", ""))
@@ -153,7 +156,10 @@ def _content(message: Mapping[str, Any]) -> str:
 
 def _items(value: Any) -> Sequence[Any]:
     if isinstance(value, str):
-        value = json.loads(value) if value.lstrip().startswith("[") else [v for v in value.split(";") if v]
+        try:
+            value = json.loads(value) if value.lstrip().startswith("[") else [v for v in value.split(";") if v]
+        except RecursionError:
+            raise ValueError("is nested too deeply") from None
     if not isinstance(value, list | tuple):
         raise ValueError("is no list; write a JSON list or separate the items by ;")
     return value

@@ -157,3 +157,29 @@ def test_text_that_is_no_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"arrival_s\n\xff\n")
     with pytest.raises(BadInput, match="byte 10 is no UTF-8"):
         read(tmp_path / "a.csv", ImportOptions())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("predicted_tokens", [None], "holds 'None', which is no number"),
+        ("predicted_tokens", "[" * 100_000, "nested too deeply"),
+        ("waits_for", 3, "is no list"),
+        ("waits_for", "[1", "Expecting"),
+        ("embedding", "*", "is no base64"),
+        ("arrival_s", True, "is no time"),
+        ("arrival_s", 10**400, "is no number of s"),
+        ("output_tokens", True, "is no whole number"),
+        ("output_tokens", [1], "is no whole number"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named(name: str, value: object, words: str, tmp_path: Path) -> None:
+    row = {"arrival_s": 0, "model": "m", "output_tokens": 1, name: value}
+    with pytest.raises(BadInput, match=f"line 1, field {name}") as problem:
+        read(write(tmp_path, "a.jsonl", json.dumps(row)), ImportOptions())
+    assert words in str(problem.value)
+
+
+def test_lists_in_csv_are_json_or_separated_by_semicolons(tmp_path: Path) -> None:
+    text = 'arrival_s,model,output_tokens,waits_for\n0,m,1,a;b\n0,m,1,"[""a"", ""b""]"\n'
+    assert [r.waits_for for r in read(write(tmp_path, "a.csv", text), ImportOptions())] == [("a", "b")] * 2

@@ -287,3 +287,15 @@ def test_constants_fill_what_a_trace_does_not_say(tmp_path: Path) -> None:
     options = ImportOptions(constants=parse_constants(["model=llama", "tenant=acme"]))
     (call,) = import_log(sample("vidur_trace", tmp_path), "vidur_trace", options).records
     assert (call.model, call.tenant) == ("llama", "acme")
+
+
+@pytest.mark.parametrize("name", IMPORTERS)
+def test_constants_reach_the_calls_of_every_format(name: str, tmp_path: Path) -> None:
+    options = ImportOptions(constants=parse_constants(["tenant=acme", "priority=low", "max_tokens=99"]))
+    for call in import_log(sample(name, tmp_path), name, options).records:
+        assert (call.tenant, call.priority, call.max_tokens) == ("acme", "low", 99)
+
+
+def test_a_constant_of_the_wrong_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no whole number"):
+        import_log(sample("otel", tmp_path), "otel", ImportOptions(constants={"max_tokens": "many"}))

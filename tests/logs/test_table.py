@@ -83,7 +83,7 @@ def logs(draw: st.DrawFn) -> list[CallRecord]:
 
 
 QUICK = settings(
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

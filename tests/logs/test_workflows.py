@@ -10,7 +10,7 @@ from swarmx.errors import BadInput
 from swarmx.logs.workflows import parents_from_time, workflows_of
 from swarmx.types import CallRecord
 
-QUICK = settings(max_examples=200, deadline=None, derandomize=True)
+QUICK = settings(max_examples=100, deadline=None, derandomize=True)
 
 
 def call(call_id: str, start: float, end: float | None, **more: object) -> CallRecord:
