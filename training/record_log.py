@@ -46,14 +46,15 @@ ABOUT = {
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Workflows (single calls among them) arrive at `rate` a second until `count` have come."""
+    """Workflows, `single_share` of them a single call, arrive at `rate` a second until `count` have come."""
 
     name: str
     rate: float
     count: int
+    single_share: float = 0.3
 
 
-LEVELS = (Level("idle", 0.12, 42), Level("busy", 0.3, 240), Level("queueing", 0.47, 560))
+LEVELS = (Level("idle", 0.12, 42), Level("busy", 0.3, 240), Level("queueing", 0.5, 660, 0.45))
 
 
 @contextmanager
@@ -112,7 +113,7 @@ async def record(endpoints: list[Endpoint], levels: list[Level], given: argparse
             saving = asyncio.create_task(snapshots(given.journal, given.partial, given.snapshot))
             for number, level in enumerate(levels):
                 begun = recorder.clock(), recorder.calls, recorder.output_tokens
-                tasks = draw_tasks(level.name, level.count, [SEED, number])
+                tasks = draw_tasks(level.name, level.count, [SEED, number], level.single_share)
                 await open_loop(recorder, tasks, level.rate, SEED + number)
                 spent, calls, tokens = (now - before for now, before in zip(
                     (recorder.clock(), recorder.calls, recorder.output_tokens), begun, strict=True
