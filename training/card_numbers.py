@@ -114,35 +114,69 @@ def workflows(log: Log) -> None:
     print(f"{total['workflows']} workflows, of which {total['fans']} fanned out and {total['merged']} merged.\n")
 
 
-def explained(log: Log, key: Callable[[CallRecord], str], folds: int = 5) -> tuple[float, float]:
-    """R2 of the group's mean log length: within the sample, and for rows left out (folds over rows)."""
-    y = np.log1p([r.output_tokens for r in log])
-    names = np.array([key(r) for r in log])
-    fold = np.random.default_rng(0).integers(folds, size=len(log))
+def held_out(fold: np.ndarray, y: np.ndarray, guess: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> float:
+    """R2 of `guess(train, test)` over the folds, against the mean of the rows trained on."""
+    errors = spread = 0.0
+    for k in np.unique(fold):
+        train, test = fold != k, fold == k
+        errors += float(((y[test] - guess(train, test)) ** 2).sum())
+        spread += float(((y[test] - y[train].mean()) ** 2).sum())
+    return 1 - errors / spread
 
-    def r2(train: np.ndarray, test: np.ndarray) -> float:
+
+def group_means(names: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    def guess(train: np.ndarray, test: np.ndarray) -> np.ndarray:
         means = {name: y[train & (names == name)].mean() for name in np.unique(names[train])}
-        guess = np.array([means.get(name, y[train].mean()) for name in names[test]])
-        return float(((y[test] - guess) ** 2).sum())
+        return np.array([means.get(name, y[train].mean()) for name in names[test]])
 
-    everything = np.ones(len(log), bool)
-    spread = float(((y - y.mean()) ** 2).sum())
-    inside = 1 - r2(everything, everything) / spread
-    outside = 1 - sum(r2(fold != k, fold == k) for k in range(folds)) / spread
-    return inside, outside
+    return guess
+
+
+def words_of(texts: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Ridge regression on TF-IDF of words and word pairs: what a bag of words can see."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import RidgeCV
+    from sklearn.pipeline import make_pipeline
+
+    def guess(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+        model = make_pipeline(
+            TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True), RidgeCV(np.logspace(-1, 2, 7))
+        )
+        return np.asarray(model.fit(texts[train], y[train]).predict(texts[test]))
+
+    return guess
 
 
 def predictability(log: Log) -> None:
-    rows = [(name, *explained(log, key)) for name, key in (
-        ("type", lambda r: r.type or ""),
-        ("template", lambda r: r.prompt_group or ""),
-        ("type and device", lambda r: f"{r.type}{r.device}"),
-    )]  # fmt: skip
-    table(("mean log(1 + output tokens) by", "R2 in sample", "R2 of rows left out"), rows)
-    known = [r for r in log if len(r.prompt or "") > 0]
-    logs = np.log1p([r.output_tokens for r in known])
-    for name, values in (("prompt", [r.prompt_tokens for r in known]),):
-        print(f"correlation of log output with log {name} tokens: {np.corrcoef(logs, np.log1p(values))[0, 1]:.2f}\n")
+    """How much of the variance of log(1 + output tokens) the template, the type and the words explain."""
+    y = np.log1p([r.output_tokens for r in log])
+    types, groups = np.array([r.type for r in log]), np.array([r.prompt_group for r in log])
+    texts = np.array([r.prompt for r in log])
+    rng = np.random.default_rng(0)
+    rows = rng.integers(5, size=len(log))
+    order = {name: k % 5 for k, name in enumerate(rng.permutation(np.unique(groups)))}
+    templates = np.array([order[name] for name in groups])
+    means = group_means(groups, y)
+    everything = np.ones(len(log), bool)
+    inside = 1 - float(((y - means(everything, everything)) ** 2).mean() / y.var())
+    print(
+        f"share of the variance of log(1 + output tokens) between templates: {inside:.2f}, within: {1 - inside:.2f}\n"
+    )
+    table(
+        ("R2 of log(1 + output tokens), 5 folds", "rows left out", "templates left out"),
+        [
+            (
+                "mean of the type",
+                held_out(rows, y, group_means(types, y)),
+                held_out(templates, y, group_means(types, y)),
+            ),
+            ("mean of the template", held_out(rows, y, means), "-"),
+            ("ridge on TF-IDF", held_out(rows, y, words_of(texts, y)), held_out(templates, y, words_of(texts, y))),
+        ],
+    )
+    sizes = [int(np.sum(templates == k)) for k in range(5)]
+    middle = [f"{np.median(np.expm1(y[templates == k])):.0f}" for k in range(5)]
+    print(f"the five parts by template: {sizes} calls, median output {', '.join(middle)}\n")
 
 
 def main() -> None:

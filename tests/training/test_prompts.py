@@ -23,9 +23,7 @@ from prompts.workflows import MOST_ITEMS, TRIES, items
 
 from swarmx.logs.record import Answer, Ask, Task, transcript
 
-NUMBER = re.compile(
-    r"\d|\b(one|two|three|four|five|six|seven|eight|nine|ten|twelve|dozen|hundred|single)\b", re.I
-)
+NUMBER = re.compile(r"\d|\b(one|two|three|four|five|six|seven|eight|nine|ten|twelve|dozen|hundred|single)\b", re.I)
 LENGTH = re.compile(  # "the longest word in a sentence" is about a program, not about the answer
     r"(?<!word )\b(in|within|under|at most|at least|exactly|about|only|no more than)\s+"
     r"(a|a few|few|some|several|many)\s+(short |long )?(words?|sentences?|lines?|paragraphs?|pages?|tokens?)\b",
@@ -136,7 +134,7 @@ def test_a_list_that_cannot_be_read_is_asked_for_again_but_not_for_ever(shape: s
     for task in shaped(shape, 4):
         asked = play(task, ["no list", "- lonely"])
         assert [str(ask.type).endswith("_again") for ask in asked[:4]] == [False, True, True, False]
-        assert str(asked[1].group).endswith("_again")
+        assert asked[0].group == asked[1].group == asked[2].group  # or a held-out template would leak
         assert len(play(task, default="no list")) == TRIES
 
 
@@ -164,7 +162,7 @@ def test_lists_are_read_in_the_forms_that_models_use() -> None:
 def test_a_correction_shows_the_answer_and_the_complaint() -> None:
     again = correction(Ask("List it.", "plan", "plan/0", "lab", "low", MAX_TOKENS), "no", "A list, please.")
     assert [m["role"] for m in again.prompt] == ["user", "assistant", "user"]  # type: ignore[union-attr]
-    assert (again.type, again.group, again.tenant, again.priority) == ("plan_again", "plan/0_again", "lab", "low")
+    assert (again.type, again.group, again.tenant, again.priority) == ("plan_again", "plan/0", "lab", "low")
 
 
 def test_a_slot_is_filled_with_what_is_given_else_with_a_word() -> None:

@@ -83,7 +83,7 @@ class Bare:
 
 
 def correction(ask: Ask, answer: str, complaint: str) -> Ask:
-    """The same call again, with the answer that could not be read and what was wrong with it."""
+    """The same call again, with the answer that could not be read and what was wrong with it; the group is the same."""
     messages: Messages = ({"role": "user", "content": ask.prompt},) if isinstance(ask.prompt, str) else ask.prompt
     turns = (*messages, {"role": "assistant", "content": answer}, {"role": "user", "content": complaint})
-    return Ask(turns, f"{ask.type}_again", f"{ask.group}_again", ask.tenant, ask.priority, ask.max_tokens)
+    return Ask(turns, f"{ask.type}_again", ask.group, ask.tenant, ask.priority, ask.max_tokens)
