@@ -54,7 +54,7 @@ class Level:
     single_share: float = 0.3
 
 
-LEVELS = (Level("idle", 0.12, 42), Level("busy", 0.3, 240), Level("queueing", 0.45, 600, 0.45))
+LEVELS = (Level("idle", 0.12, 42), Level("busy", 0.3, 240), Level("queueing", 0.4, 530, 0.45))
 
 
 @contextmanager
