@@ -30,12 +30,10 @@ class Exchange:
         self.in_service = 0
         self.idle_ticks = 0
         self.start_periods: Callable[[Router], None] = lambda router: None  # set by the loop
+        self.after_network = self._after_network if timing.network_s else clock.soon
 
-    def after_network(self, action: Action, argument: object) -> None:
-        if self.timing.network_s:
-            self.clock.at(self.clock.now + self.timing.network_s, action, argument)
-        else:
-            self.clock.soon(action, argument)
+    def _after_network(self, action: Action, argument: object) -> None:
+        self.clock.at(self.clock.now + self.timing.network_s, action, argument)
 
     # --- to the scheduler ---
 
@@ -54,7 +52,9 @@ class Exchange:
         if prediction is not None and self.timing.prediction_s:
             self.clock.at(self.clock.now + self.timing.prediction_s, self._tell_prediction, (job, prediction))
             prediction = None
-        self.apply(router, router.scheduler.arrive(job.call, prediction, self.clock.now))
+        decisions = router.scheduler.arrive(job.call, prediction, self.clock.now)
+        if decisions:
+            self.apply(router, decisions)
 
     def _tell_prediction(self, argument: tuple[Job, Prediction]) -> None:
         job, prediction = argument
@@ -64,14 +64,18 @@ class Exchange:
     def _tell_started(self, argument: tuple[Job, int]) -> None:
         job, attempt = argument
         if job.attempt == attempt:
-            self.apply(job.router, job.router.scheduler.started(job.call.id, self.clock.now))
+            decisions = job.router.scheduler.started(job.call.id, self.clock.now)
+            if decisions:
+                self.apply(job.router, decisions)
 
     def _tell_ended(self, argument: tuple[Job, int]) -> None:
         job, attempt = argument
         if job.attempt == attempt:
             now = self.clock.now
             self.flows.end(job, "ok")
-            self.apply(job.router, job.router.scheduler.finished(ended_call(job, now), now))
+            decisions = job.router.scheduler.finished(ended_call(job, now), now)
+            if decisions:
+                self.apply(job.router, decisions)
 
     def _tell_refused(self, argument: tuple[Job, int, ReplicaState]) -> None:
         job, attempt, state = argument

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 class Job:
     """What loop and replicas know of a call.
 
-    order : (workflow arrival, row), the key of a workflow-ordered engine queue
     wanted_tokens : what it will produce if no replica cuts it; output_tokens : what it will produce where it is
     produced : tokens kept from before; starts : how often it was started
     attempt : number of its present attempt: a message about an earlier one is dropped
@@ -30,7 +29,6 @@ class Job:
         "first_token_s",
         "flow",
         "kv_at_dispatch",
-        "order",
         "output_tokens",
         "place",
         "prefill_left",
@@ -54,7 +52,6 @@ class Job:
         self.flow = flow
         self.place = place
         self.router = router
-        self.order = (call.workflow_start_s, row)
         self.wanted_tokens: float = (
             sim.output_tokens if sim.max_tokens is None else min(sim.output_tokens, sim.max_tokens)
         )

@@ -186,7 +186,7 @@ class BatchedReplica:
 
     def _queue(self, job: Job) -> None:
         self._number += 1
-        key = job.order[0] if self.spec.queue == "workflow" else 0.0
+        key = job.call.workflow_start_s if self.spec.queue == "workflow" else 0.0
         heappush(self._waiting, (key, self._number, job))
         self.waiting_count += 1
 

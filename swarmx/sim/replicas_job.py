@@ -41,40 +41,41 @@ class JobReplica:
     def submit(self, job: Job, now: float) -> bool:
         if self.running < self.spec.slots:
             self._serve(job, now)
+            self._plan()
             return True
         if self.spec.start_if_free:
             return False
         self._number += 1
-        key = job.order[0] if self.spec.queue == "workflow" else 0.0
+        key = job.call.workflow_start_s if self.spec.queue == "workflow" else 0.0
         heappush(self._waiting, (key, self._number, job))
         self.waiting_count += 1
         return True
 
     def wake(self, now: float) -> None:
+        serving = self._serving
         while self.due_s <= now:
-            mark, _, job = heappop(self._serving)
-            self._work, self._clock_s = mark, self.due_s
+            self._work, _, job = heappop(serving)
+            self._clock_s = self.due_s
             self.running -= 1
             job.produced = job.output_tokens
             self.ended.append(job)
-            self._plan()
             if self._waiting:
                 self.waiting_count -= 1
                 self._serve(heappop(self._waiting)[2], self._clock_s)
+            self._plan()
 
     def _serve(self, job: Job, now: float) -> None:
         self._move(now)
         job.started_s = job.first_token_s = now
-        job.start_mark = self._work - job.produced
-        job.end_mark = self._work + job.output_tokens - job.produced
+        work = self._work - job.produced
+        job.start_mark, job.end_mark = work, work + job.output_tokens
         self._number += 1
         heappush(self._serving, (job.end_mark, self._number, job))
         self.running += 1
         self.first.append(job)
-        if self._serving[0][2] is job:
-            self._plan()
 
     def _move(self, now: float) -> None:
+        """Bring the work clock to `now`."""
         if self._serving:
             self._work += (now - self._clock_s) * self._rate
         else:
@@ -82,8 +83,11 @@ class JobReplica:
         self._clock_s = now
 
     def _plan(self) -> None:
-        serving = self._serving
-        self.due_s = self._clock_s + max(serving[0][0] - self._work, 0.0) / self._rate if serving else inf
+        if self._serving:
+            left = self._serving[0][0] - self._work
+            self.due_s = self._clock_s + left / self._rate if left > 0 else self._clock_s
+        else:
+            self.due_s = inf
 
     def remove(self, job: Job, now: float) -> bool:
         self._move(now)

@@ -117,9 +117,12 @@ def test_overflow_case_does_overflow():
     assert len(replica.ended) == 14
 
 
-def a_job(row, prompt, output, blocks=(), answer_blocks=()):
+def a_job(row, prompt, output, blocks=(), answer_blocks=(), workflow_arrival_s=0.0):
     sim = SimCall(str(row), output, prompt_tokens=prompt, prefix_blocks=blocks, output_blocks=answer_blocks)
-    return Job(Call(str(row), "model", 0.0, "", prompt, prefix_blocks=blocks), sim, row, None, 0, None)
+    call = Call(
+        str(row), "model", 0.0, "", prompt, prefix_blocks=blocks, workflow_arrival_s=workflow_arrival_s
+    )
+    return Job(call, sim, row, None, 0, None)
 
 
 def test_one_call_alone_takes_prefill_and_a_token_time_for_each_further_token():
@@ -277,8 +280,7 @@ def test_a_crash_empties_cache_and_queue():
 def test_workflow_order_lets_the_older_workflow_in_first():
     spec = ReplicaSpec("r", batched=True, slots=1, service=EngineConstants(0.1), queue="workflow")
     replica = BatchedReplica(spec, 0)
-    young, old = a_job(0, 1, 5.0), a_job(1, 1, 5.0)
-    young.order, old.order = (9.0, 0), (1.0, 1)
+    young, old = a_job(0, 1, 5.0, workflow_arrival_s=9.0), a_job(1, 1, 5.0, workflow_arrival_s=1.0)
     replica.submit(a_job(2, 1, 5.0), 0.0)
     replica.submit(young, 0.1)
     replica.submit(old, 0.2)
