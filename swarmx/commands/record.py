@@ -39,12 +39,15 @@ def record_(
     rate: Annotated[
         float | None, typer.Option(help="Open loop: Poisson arrivals a second.", show_default=False)
     ] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Closed loop: so many at once [default: 1].")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Closed loop: so many at once.", show_default="1")] = None,
     policy: Annotated[Literal["random", "round_robin"], typer.Option(help="Which endpoint gets a call.")] = "random",
     temperature: Annotated[
         float | None, typer.Option(help="Sampling temperature.", show_default="the server's")
     ] = None,
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds until a call is given up.")] = 600.0,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="SWARMX_API_KEY", help="Sent as bearer token to every endpoint.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of arrivals, endpoints and sampling.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a log that exists.")] = False,
 ) -> None:
@@ -70,7 +73,7 @@ def record_(
     tasks = prompt_tasks(prompts) if prompts else workflow_tasks(workflows, count)  # type: ignore[arg-type]
     sampling: dict[str, Any] = {} if temperature is None else {"temperature": temperature}
     load = (None, rate) if rate is not None else (concurrency or 1, 0.0)
-    options = {"dispatch": policy, "sampling": sampling, "seed": seed, "timeout_s": timeout_s}
+    options = {"dispatch": policy, "sampling": sampling, "seed": seed, "timeout_s": timeout_s, "api_key": api_key}
     try:
         asyncio.run(_record(endpoints, model, journal, tasks, load, options))
     except KeyboardInterrupt:

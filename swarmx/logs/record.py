@@ -135,6 +135,7 @@ class Recorder:
         sampling: dict[str, Any] | None = None,
         seed: int | None = 0,
         timeout_s: float = 600.0,
+        api_key: str | None = None,
     ) -> None:
         self.endpoints = list(endpoints)
         self.journal = journal
@@ -143,6 +144,7 @@ class Recorder:
         self.sampling = sampling or {}
         self.seed = seed
         self.timeout_s = timeout_s
+        self.api_key = api_key
         self.calls = self.output_tokens = 0
         self._rng = np.random.default_rng(seed)
         self._books = [_Book() for _ in endpoints]
@@ -156,9 +158,10 @@ class Recorder:
             raise BadInput("recording needs aiohttp: pip install 'swarmx-scheduler[train]'") from None
         self._started = time.monotonic() - (self.journal.last_s + 1.0 if self.journal.last_s else 0.0)
         timeout = aiohttp.ClientTimeout(total=self.timeout_s)
-        self._session = aiohttp.ClientSession(
-            timeout=timeout, connector=aiohttp.TCPConnector(limit=0, force_close=True)
-        )
+        headers = {} if self.api_key is None else {"Authorization": f"Bearer {self.api_key}"}
+        # a connection per call: servers close idle ones at the very moment when the next call goes out
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        self._session = aiohttp.ClientSession(timeout=timeout, connector=connector, headers=headers)
         try:
             self.endpoints = [await self._reach(endpoint) for endpoint in self.endpoints]
         except BaseException:

@@ -21,6 +21,7 @@ class Server:
         self.usage = usage
         self.slots = slots
         self.bodies: list[dict[str, Any]] = []
+        self.keys: set[str | None] = set()
         self.running = self.most = 0
         self.url = ""
         self._loop = asyncio.new_event_loop()
@@ -35,6 +36,7 @@ class Server:
     async def chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.bodies.append(body)
+        self.keys.add(request.headers.get("Authorization"))
         prompt = body["messages"][-1]["content"]
         if prompt == "fail":
             return web.Response(status=500, text="out of memory")

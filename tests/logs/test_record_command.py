@@ -105,11 +105,12 @@ def test_the_command_writes_a_log_and_leaves_no_journal(tmp_path: Path, server: 
     )
     out = tmp_path / "log.parquet"
     arguments = ("--endpoint", f"{server.url}=cpu", "--model", "echo", "--prompts", tmp_path / "p.jsonl", "--out", out)
-    result = command(*arguments, "--rate", "500", "--temperature", "0.3")
+    result = command(*arguments, "--rate", "500", "--temperature", "0.3", "--api-key", "k")
     assert result.exit_code == 0, result.output
     assert "2 calls (2 ok) in 2 workflows" in result.output
     assert sorted((row.workflow_id, row.output_tokens) for row in read_log(out)) == [("prompt/1", 2), ("prompt/2", 1)]
     assert server.bodies[0]["temperature"] == 0.3
+    assert server.keys == {"Bearer k"}
     assert [path.name for path in tmp_path.iterdir() if "journal" in path.name] == []
     assert isinstance(command(*arguments).exception, BadInput)  # the log exists
     assert command(*arguments, "--overwrite").exit_code == 0
