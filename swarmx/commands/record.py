@@ -39,7 +39,9 @@ def record_(
     rate: Annotated[
         float | None, typer.Option(help="Open loop: Poisson arrivals a second.", show_default=False)
     ] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Closed loop: so many at once.", show_default="1")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Closed loop: so many at once.", show_default="1")
+    ] = None,
     policy: Annotated[Literal["random", "round_robin"], typer.Option(help="Which endpoint gets a call.")] = "random",
     temperature: Annotated[
         float | None, typer.Option(help="Sampling temperature.", show_default="the server's")
