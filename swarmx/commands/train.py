@@ -55,13 +55,21 @@ def train(
 
 
 def predict(
-    model: Annotated[Path | None, typer.Argument(help="A directory that `swarmx train` wrote; default: the shipped one.", show_default=False)] = None,
-    prompt: Annotated[list[str] | None, typer.Option("--prompt", "-p", help="Prompt; may be given several times.", show_default=False)] = None,
-    type: Annotated[str | None, typer.Option("--type", help="The call's type, where known.", show_default=False)] = None,
-    target_model: Annotated[str | None, typer.Option("--target-model", help="Model that would answer; default: the log's first.", show_default=False)] = None,
-    png: Annotated[Path | None, typer.Option(help="Also draw the quantiles into this file.", show_default=False)] = None,
+    model: Annotated[
+        Path | None, typer.Argument(help="Model directory; default: the shipped one.", show_default=False)
+    ] = None,
+    prompt: Annotated[
+        list[str] | None, typer.Option("--prompt", "-p", help="May be given several times.", show_default=False)
+    ] = None,
+    type: Annotated[str | None, typer.Option(help="The call's type, where known.", show_default=False)] = None,
+    target_model: Annotated[
+        str | None, typer.Option(help="Model that would answer; default: the log's first.", show_default=False)
+    ] = None,
+    png: Annotated[
+        Path | None, typer.Option(help="Also draw the quantiles into this file.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """Show what a model expects of a prompt: quantiles of every target, the nearest call type, and why.
 
     Without --prompt the prompt is read from standard input.

@@ -76,7 +76,7 @@ def keys_of(records: Sequence[CallRecord], kind: str) -> list[Hashable]:
 def boosted(
     train: NDArray[np.float32], observed: Array, test: NDArray[np.float32], levels: Sequence[float], seed: int = 0
 ) -> Array:
-    """Quantiles (N, len(levels)) of gradient-boosted trees, one model a level, on the log of the target: the usual rival.
+    """Quantiles (N, len(levels)) of gradient-boosted trees, one model a level, on the target's log: the usual rival.
 
     train, test : dense features. Needs scikit-learn.
     """

@@ -13,8 +13,9 @@ ARMS = {"with_type": "with the call's type", "without_type": "without it"}
 def write_card(directory: Path, description: dict[str, Any], metrics: dict[str, Any], plots: bool = True) -> None:
     """Write card.md, and calibration.png and pinball.png unless `plots` is False."""
     lines = ["# Model card", ""]
-    lines += [f"Learned from {description['log']['trained_on']:,} calls of {', '.join(description['models'])}; "
-              f"measured on {metrics['test_rows']:,} calls of prompt groups that no step of the training saw.", ""]  # fmt: skip
+    learned, models = description["log"]["trained_on"], ", ".join(description["models"])
+    lines.append(f"Learned from {learned:,} calls of {models};")
+    lines += [f"measured on {metrics['test_rows']:,} calls of prompt groups that no step of the training saw.", ""]
     lines += [f"- {note}" for note in metrics["notes"]]
     for target, arms in metrics["targets"].items():
         lines += ["", f"## {target}", ""]

@@ -25,7 +25,7 @@ BATCH = 64  # texts of like length in one run of the graph
 
 
 def session(path: Path, threads: int = 1) -> InferenceSession:
-    """An onnxruntime session on the CPU with a bounded number of threads. Raises BadInput when the graph is unusable."""
+    """An onnxruntime session on the CPU with so many threads. Raises BadInput when the graph is unusable."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -78,7 +78,7 @@ class TextEncoder:
 
     @classmethod
     def load(cls, directory: Path, threads: int = 1, cache_bytes: int = 32 << 20) -> TextEncoder:
-        """Read `encoder.json`, `encoder.onnx` and `tokenizer.json.gz`. Raises BadInput when one is missing or broken."""
+        """Read `encoder.json`, `encoder.onnx` and `tokenizer.json.gz`. Raises BadInput when one is unusable."""
         from tokenizers import Tokenizer
 
         about = read_json(directory / "encoder.json")

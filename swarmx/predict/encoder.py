@@ -62,12 +62,13 @@ def shrink(
 
 
 def reduced_table(table: NDArray[np.floating], width: int) -> Floats:
-    """The target model's token table (V, D) on its first principal axes, (V, width), scaled to unit variance overall."""
+    """The target model's token table (V, D) on its first principal axes, (V, width), with unit variance overall."""
     table = np.asarray(table, dtype=np.float32)
     centred = table - table.mean(axis=0)
     _, axes = np.linalg.eigh((centred.T @ centred).astype(np.float64) / len(table))
     small = centred @ axes[:, ::-1][:, :width].astype(np.float32)
-    return small / np.float32(small.std() or 1.0)
+    scaled: Floats = small / np.float32(small.std() or 1.0)
+    return scaled
 
 
 def quantised(table: Floats) -> tuple[NDArray[np.int8], Floats]:

@@ -18,7 +18,7 @@ PIECES = 12  # stretches of the prompt that are left out one at a time
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """nearest_type : the log's call type whose quantiles are nearest to the predicted ones (mean gap of the logs), or None
+    """nearest_type : the log's call type whose quantiles are nearest to the predicted ones (mean gap of logs), or None
     moves : (what was left out, median without it over median with it), strongest first"""
 
     nearest_type: str | None

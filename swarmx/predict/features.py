@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +99,7 @@ def grams(text: str) -> dict[int, float]:
     if len(words) > WORDS:
         words = words[: WORDS // 2] + words[-WORDS // 2 :]
     found = Counter(words)
-    found.update(f"{a} {b}" for a, b in zip(words, words[1:], strict=False))
+    found.update(f"{a} {b}" for a, b in pairwise(words))
     bag: dict[int, float] = {}
     for gram, n in found.most_common(GRAMS):
         bucket = zlib.crc32(gram.encode("utf-8", "replace")) % BUCKETS

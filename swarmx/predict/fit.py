@@ -188,9 +188,9 @@ def _train(
     kept, since, epoch = deepcopy(heads.members.state_dict()), 0, 0
     for epoch in range(1, config.epochs + 1):
         heads.train()
-        for rows in torch.randperm(len(ridge), generator=draw).split(config.batch):
+        for rows in torch.randperm(len(ridge), generator=draw).split(config.batch):  # type: ignore[no-untyped-call]
             optimiser.zero_grad(set_to_none=True)
-            losses(rows, trains).sum().backward()
+            losses(rows, trains).sum().backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         schedule.step()
         heads.eval()

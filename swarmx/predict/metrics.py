@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ def r2_log(values: Array, observed: Array) -> float:
 
 
 def report(
-    values: Array, observed: Array, baselines: dict[str, tuple[GroupQuantiles, Sequence[Hashable]]]
+    values: Array, observed: Array, baselines: Mapping[str, tuple[GroupQuantiles, Sequence[Hashable]]]
 ) -> dict[str, Any]:
     """All of the above for one target, with the ratio of each baseline's pinball (below 1 is better than it)."""
     own = pinball_at(values, observed)

@@ -4,10 +4,9 @@
                                                                    |
     r, counts, labels, embedding's first axes ----MLP-------------> r + shift, and a positive step between levels
 
-Everything is in log(1 + value). The median is r plus a learned shift; levels above and below it lie softplus steps away,
-so the grid is monotone by construction (Chernozhukov, Fernandez-Val and Galichon (2010) call the alternative, sorting
-afterwards, rearrangement). The steps start at the ridge's own residual quantiles, so an untrained head is already the
-classical ridge + residual quantiles, and learning can only add where the spread differs between calls.
+Everything is in log(1 + value). The median is r plus a learned shift; levels above and below it lie softplus steps
+away, so the grid is monotone by construction. The steps start at the ridge's own residual quantiles: an untrained head
+is already the classical ridge + residual quantiles, and learning can only add where the spread differs between calls.
 """
 
 from __future__ import annotations
@@ -47,6 +46,13 @@ class Basis(nn.Module):
     """
 
     label_scale, count_scale, width = 0.5, 0.2, 2.0
+    count_mean: Tensor
+    count_sd: Tensor
+    mean: Tensor
+    sd: Tensor
+    landmark: Tensor
+    whiten: Tensor
+    axis: Tensor
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
@@ -115,11 +121,18 @@ class Members(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = functional.dropout(functional.silu(x @ weight + bias), self.dropout, self.training)
-        return x @ self.weights[-1] + self.biases[-1]
+        out: Tensor = x @ self.weights[-1] + self.biases[-1]
+        return out
 
 
 class Heads(nn.Module):
     """Log quantiles of all targets, (N, T, K), from a call's features; before calibration."""
+
+    idf: Tensor
+    dense: Tensor
+    theta: Tensor
+    intercept: Tensor
+    scale: Tensor
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
@@ -173,7 +186,7 @@ class Heads(nn.Module):
 
 
 def spread(raw: Tensor) -> Tensor:
-    """(…, K) free numbers -> (…, K) increasing ones: the first is the median, the others softplus steps away from it."""
+    """(…, K) free numbers -> (…, K) increasing ones: the first is the median, the others softplus steps away."""
     middle, steps = raw[..., :1], functional.softplus(raw[..., 1:])
     below = steps[..., :MEDIAN].flip(-1).cumsum(-1).flip(-1)
     above = steps[..., MEDIAN:].cumsum(-1)
@@ -198,4 +211,5 @@ def level_weights(levels: Sequence[float] | NDArray[np.float64] = LEVELS) -> NDA
     """1 / sqrt(level (1 - level)), so that rare tail errors count as much as errors at the median; mean 1."""
     levels = np.asarray(levels, dtype=float)
     weights = 1 / np.sqrt(levels * (1 - levels))
-    return weights / weights.mean()
+    mean_one: NDArray[np.float64] = weights / weights.mean()
+    return mean_one

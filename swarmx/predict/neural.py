@@ -1,7 +1,7 @@
 """The text encoder as a torch module, in reading order: token table -> (mean of it) joined with (a small transformer).
 
-The mean of the table alone carries most of what a prompt says about its answer's length; joining the two makes sure that
-the transformer can only add.
+The mean of the table alone carries most of what a prompt says about its answer's length; joining the two makes sure
+that the transformer can only add.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from swarmx.predict.encoder import Floats, quantised
 
 class TokenTable(nn.Module):
     """Frozen token vectors, int8 with a scale per row: ids (N, L) -> (N, L, W)."""
+
+    rows: Tensor
+    row_scale: Tensor
 
     def __init__(self, table: Floats) -> None:
         super().__init__()
@@ -53,18 +56,16 @@ class TextNetwork(nn.Module):
         return torch.cat((mean, pooled(self.hidden(tokens, mask), mask)), dim=1)
 
     def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Last hidden states, (N, L, W). Mask and positions are given in full: the exporter cannot trace their making."""
+        """Last hidden states, (N, L, W). Mask and positions are given: the exporter cannot trace their making."""
         n, length = mask.shape
         causal = torch.ones(length, length, dtype=torch.bool, device=mask.device).tril()
         allowed = causal[None, None] & (mask[:, None, None, :] > 0)
         bias = torch.where(allowed, 0.0, -1e9).to(tokens.dtype)
         positions = torch.arange(length, device=mask.device).expand(n, length)
-        given: Any = bias
-        if getattr(self.backbone.config, "layer_types", None):  # type: ignore[union-attr]
-            given = {kind: bias for kind in set(self.backbone.config.layer_types)}  # type: ignore[union-attr]
-        out = self.backbone(  # type: ignore[misc]
-            inputs_embeds=tokens, attention_mask=given, position_ids=positions, use_cache=False
-        )
+        backbone: Any = self.backbone
+        kinds = getattr(backbone.config, "layer_types", None)
+        given = {kind: bias for kind in set(kinds)} if kinds else bias
+        out = backbone(inputs_embeds=tokens, attention_mask=given, position_ids=positions, use_cache=False)
         states: Tensor = out.last_hidden_state
         return states
 

@@ -21,7 +21,7 @@ STRENGTHS = (100.0, 30.0, 10.0, 3.0, 1.0)  # strong to weak, each solved from th
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """Rows of features, (N, D): dense columns first, then sparse ones; each kept in the form it multiplies fastest in."""
+    """Rows of features, (N, D): dense columns first, then sparse ones; each kept as it multiplies fastest."""
 
     dense: Array
     sparse: csr_array

@@ -129,8 +129,8 @@ class Predictor:
             log.warning("prediction failed, falling back to quantiles of the type: %r", problem)
             return self._by_type(calls)
         sources: list[Source] = ["neural"] * len(calls)
-        bad = np.flatnonzero(~np.isfinite(values).all(axis=(1, 2)))
-        if len(bad):
+        bad = np.flatnonzero(~np.isfinite(values).all(axis=(1, 2))).tolist()
+        if bad:
             values[bad], found = self._by_type([calls[i] for i in bad])
             for i, source in zip(bad, found, strict=True):
                 sources[i] = source
@@ -153,7 +153,8 @@ class Predictor:
         for t, (typed, untyped) in enumerate(self._calibration):
             whole = np.where((types > 0)[:, None], typed.apply(logs[:, t]), untyped.apply(logs[:, t]))
             logs[:, t] = ordered(np.clip(whole, 0.0, self._ceiling[t]))
-        return np.expm1(logs)
+        values: Array = np.expm1(logs)
+        return values
 
     def _by_type(self, calls: Sequence[Call | CallRecord]) -> tuple[Array, list[Source]]:
         kinds = [call.type if isinstance(call.type, str) else None for call in calls]

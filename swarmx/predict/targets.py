@@ -1,4 +1,4 @@
-"""What is learned from a log: per call its output tokens, the calls it still causes, the work its workflow still holds."""
+"""What is learned from a log: a call's output tokens, the calls it still causes, the work its workflow still holds."""
 
 from __future__ import annotations
 

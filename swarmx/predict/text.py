@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 # A prompt's kind and task sit at its ends; the middle of a long document says little about the answer's length.
 HEAD_CHARS = 4096
 TAIL_CHARS = 4096
 
 
-def text_of(prompt: str | Sequence[Mapping[str, Any]] | None) -> str:
+def text_of(prompt: object) -> str:
     """The prompt as one string: chat messages become `role: content` lines, unreadable parts are left out.
 
     Never raises: whatever is neither text nor messages becomes the empty string. Lone surrogates, which no tokenizer

@@ -19,7 +19,7 @@ MEDIANS = {"story": 200.0, "word": 3.0, "list": 60.0}
 
 
 def make_log(rows: int, seed: int = 0, typed: bool = True, prompts: bool = True) -> list[CallRecord]:
-    """Workflows of a list call that causes three word calls, and lone stories; lengths log-normal around their kind's."""
+    """Workflows of a list call that causes three word calls, and lone stories; log-normal lengths."""
     rng = np.random.default_rng(seed)
     records: list[CallRecord] = []
     while len(records) < rows:

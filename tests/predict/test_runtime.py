@@ -48,11 +48,13 @@ def test_batches_and_single_calls_agree(predictor: Predictor) -> None:
     np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-4)
 
 
-anything = st.one_of(
-    st.text(st.characters(codec=None), max_size=300),
-    st.lists(st.fixed_dictionaries({"role": st.text(max_size=5), "content": st.one_of(st.text(max_size=50), st.none(), st.integers(), st.lists(st.fixed_dictionaries({"text": st.text(max_size=20)})))}), max_size=4).map(tuple),
-    st.none(), st.integers(), st.binary(max_size=50),
-)  # fmt: skip
+parts = st.lists(st.fixed_dictionaries({"text": st.text(max_size=20)}))
+contents = st.one_of(st.text(max_size=50), st.none(), st.integers(), parts)
+messages = st.lists(st.fixed_dictionaries({"role": st.text(max_size=5), "content": contents}), max_size=4).map(tuple)
+texts = st.text(st.characters(codec=None), max_size=300)
+anything = st.one_of(texts, messages, st.none(), st.integers(), st.binary(max_size=50))
+names = st.one_of(st.none(), st.text(max_size=10))
+caps = st.one_of(st.none(), st.integers(-5, 10**9))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
