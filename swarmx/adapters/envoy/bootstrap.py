@@ -13,7 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import yaml
+
+from swarmx.adapters.envoy.endpoints import endpoint_of
 from swarmx.adapters.envoy.replies import DESTINATION
+from swarmx.adapters.envoy.settings import PickerSettings
 
 _EXT = "type.googleapis.com/envoy.extensions"
 _HTTP = f"{_EXT}.filters.http"
@@ -60,6 +64,28 @@ def bootstrap(options: Bootstrap) -> dict[str, Any]:
         "admin": {"address": _address(options.admin)},
         "static_resources": {"listeners": [_listener(options, filters)], "clusters": clusters},
     }
+
+
+def bootstrap_text(settings: PickerSettings) -> str:
+    """The configuration that fits a picker's settings, as YAML.
+
+    Where the settings discover endpoints instead of listing them, the pool is an ORIGINAL_DST cluster: it goes where
+    the picker says, and knows neither fallbacks nor FailOpen.
+    """
+    proxy = settings.proxy
+    endpoints = tuple(endpoint_of(replica).address for replica in settings.replicas)
+    options = Bootstrap(
+        listen=proxy.listen,
+        picker=proxy.picker,
+        endpoints=endpoints,
+        admin=proxy.admin,
+        cluster="override_host" if endpoints else "original_dst",
+        duplex=proxy.duplex,
+        answers=proxy.answers,
+        message_timeout_s=proxy.message_timeout_s,
+        fail_open=proxy.failure_mode == "FailOpen",
+    )
+    return yaml.safe_dump(bootstrap(options), sort_keys=False, width=110)
 
 
 def _listener(options: Bootstrap, filters: list[dict[str, Any]]) -> dict[str, Any]:

@@ -38,8 +38,8 @@ class StreamRules:
     max_body_bytes : a longer request is refused with 413
     share : of the requests whose endpoint is really set; the others are decided and recorded alone
     receipts : put `x-swarmx-decision` on answers
-    hold_s, buffered_hold_s : longest time that an answer is withheld, in full duplex and for buffered bodies; the latter
-        must stay below the proxy's message_timeout
+    hold_s, buffered_hold_s : longest time that an answer is withheld, in full duplex and for buffered bodies; the
+        latter must stay below the proxy's message_timeout
     """
 
     model: str
@@ -163,7 +163,7 @@ class Stream:
         return 0.0
 
     def _refuse(self, refusal: Refused) -> bytes:
-        self.pool.counters.add("refusals", f'status="{refusal.status}"')
+        self.pool.counters.add("refusals", str(refusal.status))
         return replies.refused(refusal)
 
     # ---- answer ----

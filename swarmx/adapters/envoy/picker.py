@@ -1,0 +1,199 @@
+"""A running endpoint picker put together from its settings."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from swarmx.adapters.envoy.counters import Counters, Gauges
+from swarmx.adapters.envoy.endpoints import endpoint_of, watch_dns, watch_file
+from swarmx.adapters.envoy.forecast import Forecaster, Predicts
+from swarmx.adapters.envoy.journal import Journal
+from swarmx.adapters.envoy.lanes import Lanes
+from swarmx.adapters.envoy.pages import as_json, serve_pages
+from swarmx.adapters.envoy.pool import PickLimits, Pool
+from swarmx.adapters.envoy.ride import Ride
+from swarmx.adapters.envoy.scrape import Picture, ScrapeRules
+from swarmx.adapters.envoy.server import PickerServer
+from swarmx.adapters.envoy.settings import PickerSettings, PoolDiscovery
+from swarmx.adapters.envoy.stream import StreamRules
+from swarmx.adapters.envoy.warm import warm_up
+from swarmx.adapters.gateway.clock import Clock
+from swarmx.adapters.settings import DnsDiscovery, FileDiscovery
+from swarmx.types import CallRecord
+
+log = logging.getLogger(__name__)
+
+
+class Picker:
+    """start, serve until stop is called; then drain. Everything runs on the event loop that calls it."""
+
+    def __init__(self, settings: PickerSettings, predictor: Predicts | None = None) -> None:
+        self.settings, self.clock, self.counters = settings, Clock().now, Counters()
+        self.lanes = Lanes(settings.scheduler.preset, dict(settings.scheduler.options))
+        self.forecaster = (
+            None if predictor is None else Forecaster(predictor, settings.predictor.budget_s, self.counters)
+        )
+        self.journal = self._journal()
+        limits = PickLimits(settings.fallbacks, settings.shed_waiting)
+        self.pool = Pool(self.lanes, self.clock, limits, self.counters, self.forecaster, self._ended)
+        self.picture = Picture(self.pool, self._scrape_rules(), self.clock, self.counters)
+        self.server = PickerServer(self.pool, self._stream_rules(), self.is_ready)
+        self.port = self.pages_port = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._pages: asyncio.Server | None = None
+        self.lease: Any = None
+        self.counters.show(self._gauges)
+
+    async def start(self) -> None:
+        """Listen, and begin to look at endpoints. Raises OSError or RuntimeError when a port is taken."""
+        await asyncio.to_thread(warm_up)
+        pages = {
+            "/metrics": lambda: ("text/plain; version=0.0.4", self.counters.text()),
+            "/state": lambda: as_json(self.state()),
+        }
+        self._pages = await serve_pages(self.settings.metrics_listen, pages, self.is_ready)
+        self.pages_port = self._pages.sockets[0].getsockname()[1]
+        self.port = await self.server.start(self.settings.listen)
+        self._spawn(self._find_endpoints(), self.picture.run(), self._tick(), self._elect())
+        if self.forecaster is not None and self.settings.predictor.path is not None:
+            self._spawn(self.forecaster.watch(self.settings.predictor.path, load_predictor))
+        log.info("picking for %s on port %d", self.settings.model, self.port)
+
+    async def stop(self) -> None:
+        """Not ready from now on; hand the queue over, let requests in hand end, then leave."""
+        self.server.draining = True
+        if self.lease is not None:
+            await self.lease.release()
+        await self.server.drain(self.settings.drain_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._pages is not None:
+            self._pages.close()
+        if self.journal is not None:
+            self.journal.close()
+
+    def is_ready(self) -> bool:
+        """Whether the proxy should ask this picker: endpoints are known, and it owns the queue or may stand in."""
+        lease = self.settings.lease
+        may_answer = self.pool.owns_queue or (lease is not None and lease.standby == "answer")
+        return self.picture.synced and may_answer and not self.server.draining
+
+    def state(self) -> dict[str, Any]:
+        """What it knows of its endpoints, without anything that a request contained."""
+        cluster = self.lanes.cluster
+        rows = [
+            {"endpoint": s.id, "device": s.device, "slots": s.slots, "running": s.running, "waiting": s.waiting,
+             "ours": len(cluster.on(s.id)), "draining": s.draining, "out": s.breaker_open}
+            for s in cluster.states
+        ]  # fmt: skip
+        return {
+            "model": self.settings.model, "preset": self.lanes.name, "mode": self.settings.mode,
+            "owns_queue": self.pool.owns_queue, "held": len(self.lanes.owner.queue), "in_flight": len(self.pool.rides),
+            "endpoints": rows,
+        }  # fmt: skip
+
+    # ---- parts ----
+
+    def _spawn(self, *work: Coroutine[Any, Any, None]) -> None:
+        for one in work:
+            task = asyncio.create_task(one)
+            task.add_done_callback(_complain)
+            self._tasks.append(task)
+
+    async def _find_endpoints(self) -> None:
+        found, tell = self.settings.discover, self.picture.set_endpoints
+        if found is None:
+            tell(tuple(endpoint_of(r) for r in self.settings.replicas))
+        elif isinstance(found, FileDiscovery):
+            await watch_file(found.path, found.every_s, tell)
+        elif isinstance(found, DnsDiscovery):
+            await watch_dns(found.host, found.port, dict(found.template), found.every_s, tell)
+        elif isinstance(found, PoolDiscovery):
+            from swarmx.adapters.kubernetes.client import in_cluster
+            from swarmx.adapters.kubernetes.inference_pool import watch_pool
+
+            async with in_cluster() as api:
+                await watch_pool(api, found.name, found.namespace or api.namespace, found.device_label, tell)
+
+    async def _elect(self) -> None:
+        rules = self.settings.lease
+        if rules is None:
+            return
+        from swarmx.adapters.kubernetes.client import in_cluster
+        from swarmx.adapters.kubernetes.lease import Lease, identity
+
+        self.pool.set_owner(False)
+        async with in_cluster() as api:
+            namespace = rules.namespace or api.namespace
+            self.lease = Lease(api, namespace, rules.name, identity(), rules.duration_s, rules.renew_s)
+            await self.lease.run(self.pool.set_owner)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(self.lanes.owner.tick_s)
+            self.pool.tick()
+            if self.journal is not None:
+                self.journal.flush()
+
+    def _ended(self, ride: Ride, record: CallRecord) -> None:
+        if ride.address:
+            self.picture.note_call(ride.address, failed=ride.answer.status >= 500)
+        if self.journal is not None:
+            self.journal.add(ride.record(record.status, record.finished_s or 0.0, self.settings.log.prompt))
+
+    def _gauges(self) -> Gauges:
+        cluster = self.lanes.cluster
+        yield "owns_queue", "1 for the picker that owns the queue.", float(self.pool.owns_queue)
+        yield "held", "Requests held back now.", len(self.lanes.owner.queue)
+        yield "in_flight", "Requests that were given an endpoint and have not ended.", len(self.pool.rides)
+        yield "endpoints", "Endpoints known.", len(cluster.states)
+        yield "endpoints_usable", "Endpoints that take calls.", len(self.lanes.usable(None))
+        if self.forecaster is not None:
+            yield "model_swaps", "Models taken over while running.", self.forecaster.swaps
+
+    def _journal(self) -> Journal | None:
+        rules = self.settings.log
+        if rules.directory is None:
+            return None
+        return Journal(rules.directory, self.counters, rules.rotate_records, rules.rotate_s)
+
+    def _scrape_rules(self) -> ScrapeRules:
+        s = self.settings
+        return ScrapeRules(
+            s.model, s.scrape.path, s.scrape.every_s, s.scrape.timeout_s, s.scrape.stale_s, s.scrape.max_bytes, s.slots
+        )
+
+    def _stream_rules(self) -> StreamRules:
+        s = self.settings
+        return StreamRules(
+            s.model, s.objectives, s.max_body_bytes, s.share, s.receipts, s.proxy.hold_s, s.proxy.buffered_s
+        )
+
+
+def load_predictor(directory: Any) -> Predicts:
+    """The predictor of a model directory. Raises BadInput when it is unusable."""
+    from swarmx.predict.runtime import Predictor
+
+    return Predictor.load(directory)
+
+
+async def run_picker(settings: PickerSettings, stopped: asyncio.Event) -> None:
+    """Serve until `stopped` is set, then drain."""
+    predictor = None
+    if settings.predictor.path is not None and settings.predictor.kind != "none":
+        predictor = load_predictor(settings.predictor.path)
+    picker = Picker(settings, predictor)
+    await picker.start()
+    with contextlib.suppress(asyncio.CancelledError):
+        await stopped.wait()
+    await picker.stop()
+
+
+def _complain(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (problem := task.exception()) is not None:
+        log.error("a background task of the picker has ended: %s", problem, exc_info=problem)

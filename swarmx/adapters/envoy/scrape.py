@@ -1,0 +1,169 @@
+"""Keeps the pool's picture of its endpoints: the list, what their metrics pages say, which of them fail.
+
+A report counts until it is `stale_s` old; after that the pool's own book is all that is known of an endpoint. A page
+that hangs, is too long or says impossible things is no report and costs no more than its time limit. Connections
+refused `refused_after` times in a row take an endpoint out until one is accepted; so do failed calls in a row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from swarmx.adapters.envoy.counters import Counters
+from swarmx.adapters.envoy.endpoints import Endpoint
+from swarmx.adapters.envoy.metrics_text import Load, read_load
+from swarmx.adapters.envoy.pool import Pool
+from swarmx.types import ReplicaState
+
+if TYPE_CHECKING:
+    import httpx
+
+log = logging.getLogger(__name__)
+AT_ONCE = 32  # scrapes that run at the same time
+LARGE = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeRules:
+    """every_s 0 switches scraping off; slots, context_tokens : where an endpoint does not say them"""
+
+    model: str
+    path: str = "/metrics"
+    every_s: float = 0.5
+    timeout_s: float = 1.0
+    stale_s: float = 3.0
+    max_bytes: int = 2 * 2**20
+    slots: int = 64
+    context_tokens: int = 1_000_000
+    refused_after: int = 3
+    failed_after: int = 5
+    failed_s: float = 5.0
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of one endpoint beyond its configuration."""
+
+    load: Load | None = None
+    load_s: float = 0.0
+    slots: int | None = None
+    refused: int = 0
+    failed: int = 0
+    closed_until_s: float = 0.0
+
+
+@dataclass
+class Picture:
+    """Endpoints as `ReplicaState`s for the pool."""
+
+    pool: Pool
+    rules: ScrapeRules
+    clock: Callable[[], float]
+    counters: Counters
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
+    known: dict[str, Known] = field(default_factory=dict)
+    synced: bool = False  # whether a list has ever come
+
+    def set_endpoints(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """The list has changed."""
+        self.synced = True
+        self.endpoints = {e.address: e for e in endpoints}
+        self.known = {address: self.known.get(address, Known()) for address in self.endpoints}
+        self.pool.set_states(self.states())
+        log.info("%d endpoints", len(endpoints))
+
+    def states(self) -> list[ReplicaState]:
+        now = self.clock()
+        return [self._state(e, self.known[e.address], now) for e in self.endpoints.values()]
+
+    def note_call(self, address: str, failed: bool) -> None:
+        """A call ended there; failures in a row close the endpoint for a while, one at a time reopens it."""
+        known = self.known.get(address)
+        if known is None:
+            return
+        known.failed = known.failed + 1 if failed else 0
+        if known.failed >= self.rules.failed_after:
+            known.closed_until_s = self.clock() + self.rules.failed_s
+            self.pool.report(self._state(self.endpoints[address], known, self.clock()))
+
+    async def run(self) -> None:
+        """Scrape for ever."""
+        import httpx
+
+        limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
+        async with httpx.AsyncClient(limits=limits, timeout=self.rules.timeout_s, trust_env=False) as client:
+            gate = asyncio.Semaphore(AT_ONCE)
+            while True:
+                await asyncio.gather(*(self._scrape(client, gate, address) for address in list(self.endpoints)))
+                self.publish()
+                await asyncio.sleep(self.rules.every_s or 1.0)
+
+    def publish(self) -> None:
+        """Tell the pool what is known now."""
+        for state in self.states():
+            self.pool.report(state)
+        self.pool.tick()
+
+    async def _scrape(self, client: httpx.AsyncClient, gate: asyncio.Semaphore, address: str) -> None:
+        import httpx
+
+        if self.rules.every_s <= 0:
+            return
+        async with gate:
+            asked = self.clock()
+            reason, load = "", None
+            try:
+                async with asyncio.timeout(self.rules.timeout_s):
+                    load = read_load(await self._page(client, address))
+                reason = "" if load is not None else "no_load"
+            except (TimeoutError, httpx.TimeoutException):
+                reason = "timeout"
+            except httpx.ConnectError:
+                reason = "refused"
+            except (httpx.HTTPError, ValueError):
+                reason = "bad_page"
+        if reason:
+            self.counters.add("scrape_failures", reason)
+        if (known := self.known.get(address)) is not None:
+            known.refused = known.refused + 1 if reason == "refused" else 0
+            if load is not None:
+                known.load, known.load_s = load, asked
+                if load.waiting > 0 and load.running > 0:  # a queue forms only where all slots are taken
+                    known.slots = load.running
+
+    async def _page(self, client: httpx.AsyncClient, address: str) -> str:
+        """Raises ValueError when the page is not a metrics page of acceptable length."""
+        async with client.stream("GET", f"http://{address}{self.rules.path}") as response:
+            if response.status_code != 200:
+                raise ValueError(f"HTTP {response.status_code}")
+            body = bytearray()
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > self.rules.max_bytes:
+                    raise ValueError("too long")
+        return body.decode("utf-8", "replace")
+
+    def _state(self, e: Endpoint, known: Known, now: float) -> ReplicaState:
+        load = known.load
+        fresh = load is not None and now - known.load_s <= self.rules.stale_s
+        capacity = e.kv_capacity_tokens or (load.kv_capacity_tokens if load else None) or LARGE
+        mine = len(self.pool.lanes.cluster.on(e.address)) if e.address in self.pool.lanes.cluster.index else 0
+        return ReplicaState(
+            id=e.address,
+            model=self.rules.model,
+            device=e.device,
+            slots=e.slots or known.slots or self.rules.slots,
+            context_tokens=e.context_tokens or self.rules.context_tokens,
+            kv_capacity_tokens=capacity,
+            running=load.running if fresh and load else mine,
+            waiting=load.waiting if fresh and load else 0,
+            kv_tokens=int(load.kv_share * capacity) if fresh and load and capacity < LARGE else 0,
+            draining=e.draining,
+            breaker_open=known.refused >= self.rules.refused_after or now < known.closed_until_s,
+            speed=e.speed,
+            reported_s=known.load_s if fresh else now,
+        )

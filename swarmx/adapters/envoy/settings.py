@@ -1,0 +1,180 @@
+"""What a user can set of the endpoint picker: one YAML file, checked before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from swarmx.adapters.settings import (
+    Count,
+    DnsDiscovery,
+    FileDiscovery,
+    LogSettings,
+    Positive,
+    PredictorSettings,
+    ReplicaSettings,
+    SchedulerSettings,
+    Settings,
+)
+from swarmx.errors import BadInput
+from swarmx.presets import PRESETS
+
+Address = Annotated[str, Field(pattern=r"^[^\s/]+:\d{1,5}$")]
+HOLD_SHARE = 0.8  # of Envoy's message_timeout that a buffered request may be held
+
+
+class PoolDiscovery(Settings):
+    """The InferencePool of that name and the pods that it selects. namespace : default the picker's own
+
+    device_label, and the annotations `swarmx.io/slots`, `swarmx.io/speed`, `swarmx.io/context-tokens`,
+    `swarmx.io/kv-capacity-tokens` of a pod say what its server is
+    """
+
+    kind: Literal["inference_pool"]
+    name: str
+    namespace: str | None = None
+    device_label: str = "swarmx.io/device"
+
+
+Source = Annotated[DnsDiscovery | FileDiscovery | PoolDiscovery, Field(discriminator="kind")]
+
+
+class ScrapeSettings(Settings):
+    """How often metrics pages are read; a report counts for stale_s; a page may be max_bytes long; every_s 0: never"""
+
+    path: str = "/metrics"
+    every_s: Annotated[float, Field(ge=0)] = 0.5
+    timeout_s: Positive = 1.0
+    stale_s: Positive = 3.0
+    max_bytes: Count = 2 * 2**20
+
+
+class LeaseSettings(Settings):
+    """One picker of several owns the queue: the holder of this Lease. Times as in Kubernetes' own components.
+
+    standby : "unready", as the endpoint picker protocol says, gets no traffic; "answer" is ready, binding at once
+    """
+
+    name: str
+    namespace: str | None = None
+    duration_s: Positive = 15.0
+    renew_s: Positive = 5.0
+    standby: Literal["unready", "answer"] = "unready"
+
+    @model_validator(mode="after")
+    def _renews_in_time(self) -> LeaseSettings:
+        if self.renew_s * 2 > self.duration_s:
+            raise ValueError(f"renew_s {self.renew_s:g} must be at most half of duration_s {self.duration_s:g}")
+        return self
+
+
+class ProxySettings(Settings):
+    """What the picker must know of the proxy.
+
+    message_timeout_s : as in Envoy's ext_proc filter (its default is 0.2). It runs while a buffered request is held,
+        not in full duplex
+    hold_s : longest time that a request is held in full duplex; buffered_hold_s : for buffered bodies, default 0.6 of
+        message_timeout_s
+    failure_mode : what the proxy does without a picker; for `--envoy`, in a cluster the InferencePool says it
+    duplex, answers : for `--envoy`: modes of the bodies
+    """
+
+    message_timeout_s: Positive = 0.2
+    hold_s: Annotated[float, Field(ge=0)] = 30.0
+    buffered_hold_s: Annotated[float, Field(ge=0)] | None = None
+    failure_mode: Literal["FailOpen", "FailClose"] = "FailOpen"
+    listen: Address = "0.0.0.0:8080"
+    admin: Address = "127.0.0.1:9901"
+    picker: Address = "127.0.0.1:9002"
+    duplex: bool = True
+    answers: Literal["body", "headers", "none"] = "body"
+
+    @property
+    def buffered_s(self) -> float:
+        return 0.6 * self.message_timeout_s if self.buffered_hold_s is None else self.buffered_hold_s
+
+    @model_validator(mode="after")
+    def _fits(self) -> ProxySettings:
+        if self.buffered_s > HOLD_SHARE * self.message_timeout_s:
+            raise ValueError(
+                f"buffered_hold_s {self.buffered_s:g} leaves no time within Envoy's message_timeout of "
+                f"{self.message_timeout_s:g} s; hold for at most {HOLD_SHARE * self.message_timeout_s:g} s, or raise "
+                "message_timeout in Envoy and message_timeout_s here"
+            )
+        return self
+
+
+class PickerSettings(Settings):
+    """The whole file.
+
+    model : served by the pool; replicas or discover : its endpoints; slots : calls that an endpoint runs at once, where
+        neither it nor its metrics say
+    mode : "on"; "shadow" decides and records, the proxy chooses; "canary:SHARE" does so for the rest
+    listen : gRPC; metrics_listen : HTTP with /metrics, /healthz and /state
+    objectives : InferenceObjective -> priority
+    receipts : put `x-swarmx-decision` on answers
+    """
+
+    model: str
+    replicas: tuple[ReplicaSettings, ...] = ()
+    discover: Source | None = None
+    slots: Count = 64
+    mode: Annotated[str, Field(pattern=r"^(on|shadow|canary:(0?\.\d+|0|1|1\.0*))$")] = "on"
+    listen: Address = "0.0.0.0:9002"
+    metrics_listen: Address = "0.0.0.0:9090"
+    scheduler: SchedulerSettings = SchedulerSettings()
+    predictor: PredictorSettings = PredictorSettings()
+    log: LogSettings = LogSettings()
+    proxy: ProxySettings = ProxySettings()
+    scrape: ScrapeSettings = ScrapeSettings()
+    lease: LeaseSettings | None = None
+    objectives: dict[str, int] = Field(default_factory=dict)
+    fallbacks: Annotated[int, Field(ge=0, le=16)] = 1
+    shed_waiting: Positive = 8.0
+    max_body_bytes: Count = 32 * 2**20
+    receipts: bool = True
+    drain_s: Annotated[float, Field(ge=0)] = 25.0
+
+    @property
+    def share(self) -> float:
+        """Of requests whose endpoint is really set."""
+        if self.mode in ("on", "shadow"):
+            return float(self.mode == "on")
+        return float(self.mode.removeprefix("canary:"))
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> PickerSettings:
+        if bool(self.replicas) == (self.discover is not None):
+            raise ValueError("give either replicas or discover, not both and not neither")
+        if self.scheduler.preset not in PRESETS or PRESETS[self.scheduler.preset].needs == "oracle":
+            known = ", ".join(name for name, p in PRESETS.items() if p.needs != "oracle")
+            raise ValueError(f"scheduler.preset {self.scheduler.preset!r} is unknown here; choose one of {known}")
+        return self
+
+
+def read_settings(path: Path) -> PickerSettings:
+    """The checked file. Raises BadInput naming the key, its value and what would do."""
+    try:
+        data = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadInput(f"{path} cannot be read: {problem}") from None
+    except yaml.YAMLError as problem:
+        raise BadInput(f"{path} is not YAML: {' '.join(str(problem).split())[:200]}") from None
+    if not isinstance(data, dict):
+        raise BadInput(f"{path} must hold a mapping with the key model and others")
+    try:
+        return PickerSettings.model_validate(data)
+    except ValidationError as problem:
+        raise BadInput(f"{path}: {_sentence(problem)}") from None
+
+
+def _sentence(problem: ValidationError) -> str:
+    first = problem.errors()[0]
+    place = ".".join(map(str, first["loc"])) or "the file"
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {place}; known keys of the file are {', '.join(PickerSettings.model_fields)}"
+    value = "" if isinstance(first["input"], dict) else f", got {str(first['input'])[:80]!r}"
+    return f"{place}: {first['msg'].removeprefix('Value error, ')}{value}"

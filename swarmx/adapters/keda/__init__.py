@@ -1,0 +1,1 @@
+"""KEDA's external scaler: wanted replicas as a metric whose target is one per replica."""

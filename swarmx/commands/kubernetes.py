@@ -1,0 +1,50 @@
+"""`swarmx endpoint-picker` and `swarmx external-scaler`: what runs in a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+CONFIG = Annotated[Path, typer.Argument(help="YAML file", show_default=False)]
+
+
+def endpoint_picker(
+    config: CONFIG,
+    check: Annotated[bool, typer.Option("--check", help="Check the file and end.")] = False,
+    envoy: Annotated[bool, typer.Option("--envoy", help="Print an Envoy configuration that fits, and end.")] = False,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
+) -> None:
+    """Pick endpoints for Envoy (external processing), as the Gateway API Inference Extension defines it."""
+    from swarmx.adapters.envoy.settings import read_settings
+
+    settings = read_settings(config)
+    if envoy:
+        from swarmx.adapters.envoy.bootstrap import bootstrap_text
+
+        typer.echo(bootstrap_text(settings), nl=False)
+    elif check:
+        typer.echo(f"{config} is good")
+    else:
+        from swarmx.adapters.envoy.picker import run_picker
+
+        _run(lambda stopped: run_picker(settings, stopped), log_level)
+
+
+def _run(work: Callable[[asyncio.Event], Awaitable[None]], log_level: str) -> None:
+    """Run until SIGTERM or SIGINT, then let the work end in its own way."""
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request at info
+
+    async def main() -> None:
+        stopped = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        await work(stopped)
+
+    asyncio.run(main())
