@@ -119,9 +119,7 @@ def test_overflow_case_does_overflow():
 
 def a_job(row, prompt, output, blocks=(), answer_blocks=(), workflow_arrival_s=0.0):
     sim = SimCall(str(row), output, prompt_tokens=prompt, prefix_blocks=blocks, output_blocks=answer_blocks)
-    call = Call(
-        str(row), "model", 0.0, "", prompt, prefix_blocks=blocks, workflow_arrival_s=workflow_arrival_s
-    )
+    call = Call(str(row), "model", 0.0, "", prompt, prefix_blocks=blocks, workflow_arrival_s=workflow_arrival_s)
     return Job(call, sim, row, None, 0, None)
 
 
