@@ -38,6 +38,7 @@ class Combination:
     tier, own_of, sd_weight, level : see `swarmx.intake.Intake`
     refuse_s : how long a replica that refused a call is not asked again for it
     learns : whether finished calls feed the service model; placements that only count do without
+    block_tokens : size of the blocks that `Call.prefix_blocks` hashes
     """
 
     placement: Placement
@@ -50,6 +51,7 @@ class Combination:
     level: float = 0.95
     refuse_s: float = 1.0
     learns: bool = True
+    block_tokens: int = 64
 
 
 @dataclass
@@ -67,7 +69,7 @@ class Scheduler:
 
     def __post_init__(self) -> None:
         parts = self.parts
-        self.cluster = ClusterState(self.fit, parts.learns)
+        self.cluster = ClusterState(self.fit, parts.learns, parts.block_tokens)
         self.queue = WaitingQueue()
         self.intake = Intake(parts.order, parts.tier, parts.own_of, parts.sd_weight, parts.level)
         self.rng = np.random.default_rng(self.seed)
@@ -156,6 +158,21 @@ class Scheduler:
                 self.queue.add(waiting)
         return self._bind(now)
 
+    def placed(self, call_id: str, replica: str, now: float) -> None:
+        """Somebody else started the call there: the book follows, whatever was decided here. Unknown ids are ignored."""
+        waiting = self._bound.get(call_id)
+        if waiting is None:
+            waiting = self.queue.get(call_id)
+            if waiting is None or replica not in self.cluster.index:
+                return
+            self.queue.remove(waiting)
+            self._bound[call_id] = waiting
+        elif self.cluster.flights[call_id].replica == replica or replica not in self.cluster.index:
+            return
+        else:
+            self.cluster.remove(call_id, now)
+        self.cluster.start(waiting.call, waiting.lengths, self.cluster.index[replica], now)
+
     def tick(self, now: float) -> list[Decision]:
         """Time has passed: refusals run out, held calls come due, silent replicas are found."""
         self.cluster.find_hung(now)
@@ -225,7 +242,7 @@ class Scheduler:
         receipt = self._receipt(waiting, "start", now, replica) if self.receipts else None
         self.queue.overtake(self.queue.remove(waiting))
         self._bound[call.id] = waiting
-        self.cluster.start(call.id, i, waiting.lengths, call.prompt_tokens, call.prompt_tokens, now)
+        self.cluster.start(call, waiting.lengths, i, now)
         return Start(call.id, replica, receipt)
 
     # ---- explanations ----

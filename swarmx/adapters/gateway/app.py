@@ -1,0 +1,175 @@
+"""The public server: reads a request, checks it, queues it, and answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+
+import aiohttp
+from aiohttp import web
+
+from swarmx.adapters.gateway.access import Access, Tenant
+from swarmx.adapters.gateway.asked import PATHS, Asked, read
+from swarmx.adapters.gateway.errors import Refused
+from swarmx.adapters.gateway.exchange import ClientGone, Exchange
+from swarmx.adapters.gateway.identity import Identity, identity_of
+from swarmx.adapters.gateway.pool import Pool
+from swarmx.adapters.gateway.state import GatewayState
+from swarmx.types import Call
+
+TRACING = ("traceparent", "tracestate")
+MAX_SEEN_IDS = 100_000  # ids that clients gave; a repeated one is told apart
+
+
+class Front:
+    """Handlers of the public API."""
+
+    def __init__(self, state: GatewayState, session: aiohttp.ClientSession, access: Access) -> None:
+        self.state = state
+        self.session = session
+        self.access = access
+        self.forwarded = tuple(h.lower() for h in (*state.server.forward_headers, *TRACING))
+        self._seen: OrderedDict[str, int] = OrderedDict()
+
+    def routes(self) -> list[web.RouteDef]:
+        calls = [web.post(path, self.call) for path in PATHS]
+        return [*calls, web.get("/v1/models", self.models), web.get("/health", self.health)]
+
+    # ---- handlers -------------------------------------------------------------------------------------------------
+
+    async def call(self, request: web.Request) -> web.StreamResponse:
+        """One model call. Errors leave in OpenAI's shape."""
+        try:
+            return await self._call(request)
+        except Refused as refusal:
+            self.state.metrics.refused.labels(refusal.code or "other").inc()
+            return refusal.response()
+        except ClientGone:
+            return web.Response(status=499)
+
+    async def _call(self, request: web.Request) -> web.StreamResponse:
+        state = self.state
+        if state.draining:
+            raise Refused(503, "the gateway is shutting down", "draining", None, 5.0, {"Connection": "close"})
+        tenant = self.access.tenant(request.headers.get("Authorization"))
+        asked = read(request.path, await self._body(request), state.server.media)
+        pool = state.pool_of(asked.model)
+        now = state.clock.now()
+        identity = self._identity(request.headers, asked, tenant, now)
+        priority = identity.priority if tenant is None else tenant.clamp(identity.priority)
+        call = self._make_call(pool, asked, replace(identity, priority=priority), now)
+        expected = call.prompt_tokens + (asked.max_tokens or 0)
+        if tenant is not None:
+            tenant.admit(expected, now)
+        used = 0
+        try:
+            response, used = await self._serve(request, pool, asked, call, identity)
+            return response
+        finally:
+            if tenant is not None:
+                tenant.leave(expected, used)
+
+    async def _serve(
+        self, request: web.Request, pool: Pool, asked: Asked, call: Call, identity: Identity
+    ) -> tuple[web.StreamResponse, int]:
+        """(the response, tokens that the call used)."""
+        state = self.state
+        prediction = None
+        if state.predictor is not None:
+            prediction = await state.predictor.ask(call, lambda p: pool.predicted(call.id, p))
+        ticket = pool.submit(call, prediction, asked.size_bytes)
+        loop = asyncio.get_running_loop()
+        exchange = Exchange(
+            pool,
+            ticket,
+            asked,
+            request,
+            self.session,
+            self._upstream_headers(request.headers),
+            loop.time() + self._budget_s(identity, call.arrival_s),
+            identity.continue_on_failure,
+        )
+        try:
+            response = await exchange.run()
+        finally:
+            if not ticket.over:
+                pool.finish(ticket, "cancelled")
+        return response, (ticket.prompt_tokens or call.prompt_tokens) + ticket.output_tokens
+
+    async def models(self, request: web.Request) -> web.Response:
+        """Models that clients can ask for."""
+        try:
+            self.access.tenant(request.headers.get("Authorization"))
+        except Refused as refusal:
+            return refusal.response()
+        rows = [{"id": name, "object": "model", "created": 0, "owned_by": "swarmx"} for name in self.state.by_model]
+        return web.json_response({"object": "list", "data": rows})
+
+    async def health(self, _: web.Request) -> web.Response:
+        """200 while calls are accepted."""
+        if self.state.draining:
+            return web.json_response({"status": "draining"}, status=503)
+        return web.json_response({"status": "ok"})
+
+    # ---- parts ----------------------------------------------------------------------------------------------------
+
+    async def _body(self, request: web.Request) -> bytes:
+        """The whole body. Raises Refused when it is too long or too slow."""
+        limits = self.state.server.limits
+        if request.content_length is not None and request.content_length > limits.body_bytes:
+            raise self._too_long()
+        try:
+            async with asyncio.timeout(limits.body_s):
+                return await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            raise self._too_long() from None
+        except TimeoutError:
+            raise Refused(408, f"the body took longer than {limits.body_s:g} s", "body_timeout") from None
+
+    def _too_long(self) -> Refused:
+        limit = self.state.server.limits.body_bytes
+        return Refused(413, f"the body is larger than {limit} bytes", "body_too_large", headers={"Connection": "close"})
+
+    def _identity(self, headers: Mapping[str, str], asked: Asked, tenant: Tenant | None, now: float) -> Identity:
+        name = tenant.key.tenant if tenant is not None else None
+        if name is None and not self.state.server.trust_tenant_header:
+            name = "default"
+        return identity_of(headers, asked.body, now, name)
+
+    def _make_call(self, pool: Pool, asked: Asked, identity: Identity, now: float) -> Call:
+        return Call(
+            id=self._unique(identity.call_id),
+            model=pool.name,
+            arrival_s=now,
+            prompt=asked.prompt,
+            prompt_tokens=max(1, round(asked.prompt_chars * pool.tokens_per_char)),
+            max_tokens=asked.max_tokens if asked.path != "/v1/embeddings" else 1,
+            parent_id=identity.parent_id,
+            workflow_id=identity.workflow_id,
+            workflow_arrival_s=self.state.workflows.arrival_of(identity, now),
+            tenant=identity.tenant,
+            priority=identity.priority,
+            type=identity.type or (None if asked.path != "/v1/embeddings" else "embedding"),
+            deadline_s=identity.deadline_s,
+        )
+
+    def _unique(self, call_id: str) -> str:
+        """The id, with a number behind it when a client sends it again (its library retries, for example)."""
+        if call_id.startswith("call-") and len(call_id) == 37:
+            return call_id
+        count = self._seen.pop(call_id, 0)
+        self._seen[call_id] = count + 1
+        if len(self._seen) > MAX_SEEN_IDS:
+            self._seen.popitem(last=False)
+        return call_id if count == 0 else f"{call_id}~{count}"
+
+    def _budget_s(self, identity: Identity, now: float) -> float:
+        budget = self.state.server.upstream.budget_s
+        return budget if identity.deadline_s is None else max(0.0, min(budget, identity.deadline_s - now))
+
+    def _upstream_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """What the replica gets: nothing of the client's but what is named, so no keys and no hop-by-hop headers."""
+        kept = {name: headers[name] for name in self.forwarded if name in headers}
+        return {"Content-Type": "application/json", **kept}

@@ -1,0 +1,92 @@
+"""Prometheus metrics of the gateway; names follow vLLM's where the thing is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+# Calls of agents last from a hundred milliseconds to tens of minutes.
+LATENCY_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 240, 480, 960, 1920)
+WAIT_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 240, 480, 960)
+COVERED_LEVELS = (0.5, 0.9, 0.95, 0.99)
+Rows = Iterable[tuple[tuple[str, ...], float]]
+
+
+class Metrics:
+    """All of them, in a registry of their own."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # they would double the number of series
+        self.registry = registry = CollectorRegistry()
+        self.ended = Counter("swarmx_requests", "Calls that ended", ["pool", "tenant", "status"], registry=registry)
+        self.refused = Counter("swarmx_refused", "Requests refused before the queue", ["code"], registry=registry)
+        self.latency = Histogram(
+            "swarmx_e2e_request_latency_seconds", "Arrival to end", ["pool"], buckets=LATENCY_S, registry=registry
+        )
+        self.first_token = Histogram(
+            "swarmx_time_to_first_token_seconds", "Arrival to first token", ["pool"], buckets=WAIT_S, registry=registry
+        )
+        self.wait = Histogram(
+            "swarmx_request_queue_time_seconds",
+            "Arrival to dispatch",
+            ["pool", "priority"],
+            buckets=WAIT_S,
+            registry=registry,
+        )
+        self.tokens = Counter("swarmx_tokens", "Tokens served", ["pool", "tenant", "kind"], registry=registry)
+        self.decisions = Counter(
+            "swarmx_decisions",
+            "Decisions by what decided them",
+            ["pool", "policy", "tier", "action"],
+            registry=registry,
+        )
+        self.redispatched = Counter(
+            "swarmx_redispatches", "Calls sent again to another replica", ["pool", "reason"], registry=registry
+        )
+        self.hedged = Counter("swarmx_hedges", "Second copies of slow calls", ["pool", "won"], registry=registry)
+        self.predicted = Counter(
+            "swarmx_prediction_calls", "Finished calls that had a prediction", ["pool", "source"], registry=registry
+        )
+        self.covered = Counter(
+            "swarmx_prediction_covered",
+            "Finished calls no longer than this quantile of their prediction",
+            ["pool", "source", "level"],
+            registry=registry,
+        )
+        self.predict_s = Histogram(
+            "swarmx_prediction_seconds",
+            "Time from asking for a prediction to having it",
+            buckets=WAIT_S,
+            registry=registry,
+        )
+        self.late_predictions = Counter("swarmx_predictions_late", "Predictions past their budget", registry=registry)
+        self.records_lost = Counter("swarmx_records_lost", "Records that could not be written", registry=registry)
+        self.up = Gauge("swarmx_up", "1 while calls are accepted, 0 while draining", registry=registry)
+
+    def add_gauge(self, name: str, about: str, labels: tuple[str, ...], read: Callable[[], Rows]) -> None:
+        """A gauge whose rows (label values, value) are computed when it is scraped."""
+        self.registry.register(_Live(name, about, labels, read))
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class _Live(Collector):
+    def __init__(self, name: str, about: str, labels: tuple[str, ...], read: Callable[[], Rows]) -> None:
+        self.name, self.about, self.labels, self.read = name, about, labels, read
+
+    def collect(self) -> Iterable[Metric]:
+        family = GaugeMetricFamily(self.name, self.about, labels=self.labels)
+        for labels, value in self.read():
+            family.add_metric(labels, value)
+        yield family

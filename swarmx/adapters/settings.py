@@ -1,0 +1,131 @@
+"""What a user can set of a pool of replicas and of what is recorded of it; shared by the adapters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, field_validator, model_validator
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Settings(BaseModel):
+    """Base of every block of the configuration: unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ReplicaSettings(Settings):
+    """One model server.
+
+    id : default host:port of the url; slots : calls that it runs at once, None to learn it from its metrics
+    context_tokens, kv_capacity_tokens : None to ask the server; api_key_env : environment variable with its API key
+    """
+
+    url: str
+    id: str = ""
+    device: str = "default"
+    slots: Count | None = None
+    speed: Positive = 1.0
+    context_tokens: Count | None = None
+    kv_capacity_tokens: Count | None = None
+    api_key_env: str | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _plain_url(cls, value: str) -> str:
+        url = HttpUrl(value)
+        if url.username or url.password or url.query or url.fragment:
+            raise ValueError("give scheme, host, port and path alone, like http://10.0.0.1:8000")
+        return value.rstrip("/").removesuffix("/v1")
+
+    @property
+    def name(self) -> str:
+        return self.id or self.url.split("://", 1)[1]
+
+
+class DnsDiscovery(Settings):
+    """Every address that a host name resolves to is a replica; the rest is as in `template`."""
+
+    kind: Literal["dns"]
+    host: str
+    port: Annotated[int, Field(ge=1, le=65535)]
+    every_s: Positive = 5.0
+    template: dict[str, Any] = Field(default_factory=dict)
+
+
+class FileDiscovery(Settings):
+    """A YAML or JSON file with a list of replicas, read again when it changes."""
+
+    kind: Literal["file"]
+    path: Path
+    every_s: Positive = 1.0
+
+
+Discovery = Annotated[DnsDiscovery | FileDiscovery, Field(discriminator="kind")]
+
+
+class SchedulerSettings(Settings):
+    """preset : a name of `swarmx policies`; options : what that preset lets one set (`harm_weight`, ...)."""
+
+    preset: str = "late"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class PoolSettings(Settings):
+    """Replicas that serve the same model.
+
+    models : names by which clients ask for it; default the pool's name
+    count_usage : ask streaming servers for their token counts (`stream_options.include_usage`); a client that did not
+        ask for them does not see them
+    engine_priority : send vLLM's `priority` field; the servers must run with --scheduling-policy priority
+    scheduler : instead of the one for all pools
+    """
+
+    models: tuple[str, ...] = ()
+    replicas: tuple[ReplicaSettings, ...] = ()
+    discover: Discovery | None = None
+    count_usage: bool = True
+    engine_priority: bool = False
+    scheduler: SchedulerSettings | None = None
+
+    @model_validator(mode="after")
+    def _has_replicas(self) -> PoolSettings:
+        names = [r.name for r in self.replicas]
+        if len(set(names)) < len(names):
+            raise ValueError(f"replica ids must differ, got {', '.join(names)}")
+        return self
+
+
+class PredictorSettings(Settings):
+    """kind : "none", or "local" for a trained model directory at `path`, run in this process beside the event loop.
+
+    budget_s : how long a call may be held for its prediction before it is queued without one
+    """
+
+    kind: Literal["none", "local"] = "none"
+    path: Path | None = None
+    budget_s: Annotated[float, Field(ge=0)] = 0.01
+
+    @model_validator(mode="after")
+    def _has_path(self) -> PredictorSettings:
+        if self.kind == "local" and self.path is None:
+            raise ValueError("kind 'local' needs path, a directory that `swarmx train` wrote")
+        return self
+
+
+class LogSettings(Settings):
+    """What is written of finished calls.
+
+    directory : None writes nothing; prompt : "hash" (default), "keep" or "drop" the prompt's text
+    rotate_records, rotate_s : a Parquet file is closed after so many calls or seconds, whichever comes first
+    receipts : how many decisions are kept in memory for `explain`
+    """
+
+    directory: Path | None = None
+    prompt: Literal["hash", "keep", "drop"] = "hash"
+    rotate_records: Count = 10_000
+    rotate_s: Positive = 600.0
+    receipts: Count = 10_000
