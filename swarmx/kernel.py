@@ -109,7 +109,7 @@ def _cost(replicas, r, rn, rkv, rw, x, x_own, need, prefill_tokens, now, prefix_
 
 
 @njit(cache=True)
-def costs(replicas, row, blocked, live, cached, now, lam, prefix_weight, out):  # type: ignore[no-untyped-def]
+def costs(replicas, row, blocked, live, cached, now, prefix_weight, out):  # type: ignore[no-untyped-def]
     """Fill out (3, R) with own finish, harm and releases of one waiting row; infinite where it cannot run."""
     for r in range(replicas.shape[1]):
         cap = min(replicas[CONTEXT, r], replicas[KV_CAPACITY, r])

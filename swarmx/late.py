@@ -70,29 +70,22 @@ class LateWalk:
         )
         left = int(max(4 * replicas, 4 * slots))  # calls still to be looked at
         reserved = np.zeros((3, replicas))
-        due, others = self._in_order(queue, mean_service_s, now)
-        for chunk, is_due in _chunks(due, others):
+        for chunk, is_due in self._chunks(queue, mean_service_s, now):
             table = np.array([_row(w, is_due, cluster) for w in chunk])
             blocked = _blocked(chunk, cluster, now)
+            live, cached = _prefixes(chunk, cluster)
             pins = np.full(len(chunk), -1, dtype=np.int64)
             row = 0
             while True:
                 row, target = kernel.walk(
-                    cluster.replicas,
-                    table,
-                    row,
-                    blocked,
-                    EMPTY,
-                    EMPTY,
-                    reserved,
-                    now,
-                    harm_weight,
-                    self.prefix_weight,
+                    cluster.replicas, table, row, blocked, live, cached, reserved, now, harm_weight, self.prefix_weight,
                     pins,
-                )
+                )  # fmt: skip
                 if target < 0:
                     break
                 yield chunk[row], target
+                if chunk[row].call.prefix_blocks:  # its blocks are there now, for its siblings too
+                    live, cached = _prefixes(chunk, cluster)
                 row += 1
             for waiting, pin in zip(chunk, pins, strict=True):
                 waiting.pin = cluster.states[pin].id if is_due and pin >= 0 else NO_PIN
@@ -100,32 +93,48 @@ class LateWalk:
             if left <= 0 or not _any_free(cluster):
                 return
 
-    def _in_order(self, queue: WaitingQueue, mean_service_s: float, now: float) -> tuple[list[Waiting], list[Waiting]]:
-        """(due calls, oldest due first; the others by key)."""
+    def _chunks(self, queue: WaitingQueue, mean_service_s: float, now: float) -> Iterator[tuple[list[Waiting], bool]]:
+        """(calls, whether they are due): the due ones, oldest due first, then the others by key.
+
+        Calls that the caller starts leave the queue between two chunks.
+        """
+        due = self._due(queue, mean_service_s, now)
+        size = FIRST_CHUNK
+        for begin in range(0, len(due), FIRST_CHUNK):
+            yield due[begin : begin + FIRST_CHUNK], True
+        chosen = {w.call.id for w in due}
+        place = 0
+        while chunk := queue.slice(place, size):
+            others = [w for w in chunk if w.call.id not in chosen] if chosen else chunk
+            if others:
+                yield others, False
+            place += sum(not w.gone for w in chunk)
+            size *= 2
+
+    def _due(self, queue: WaitingQueue, mean_service_s: float, now: float) -> list[Waiting]:
         held = now - self.hold_services * mean_service_s if mean_service_s > 0 else -np.inf
         oldest = queue.oldest_since()
         if queue.most_overtaken() < self.overtakes and (oldest is None or oldest > held):
-            return [], list(queue)
+            return []
         due = [w for w in queue if w.overtaken >= self.overtakes or w.since_s <= held]
         for waiting in due:
             if waiting.due_s is None:
                 waiting.due_s = now
-        due.sort(key=lambda w: (w.due_s, w.key))
-        chosen = {w.call.id for w in due}
-        return due, [w for w in queue if w.call.id not in chosen]
-
-
-def _chunks(due: list[Waiting], others: list[Waiting]) -> Iterator[tuple[list[Waiting], bool]]:
-    for calls, is_due in ((due, True), (others, False)):
-        begin, size = 0, FIRST_CHUNK
-        while begin < len(calls):
-            yield calls[begin : begin + size], is_due
-            begin, size = begin + size, size * 2
+        return sorted(due, key=lambda w: (w.due_s, w.key))
 
 
 def _row(waiting: Waiting, due: bool, cluster: ClusterState) -> tuple[float, ...]:
     pin = cluster.index.get(waiting.pin, -1) if due else -1
     return waiting.lengths.mean, waiting.lengths.own, waiting.call.prompt_tokens, waiting.limit, float(due), pin
+
+
+def _prefixes(chunk: list[Waiting], cluster: ClusterState) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(W, R) prompt tokens held by running calls, and in the cache; empty when no call tracks its prefix."""
+    if not any(w.call.prefix_blocks for w in chunk):
+        return EMPTY, EMPTY
+    prefix = cluster.prefix
+    live = np.array([prefix.live(w.call.prefix_blocks) for w in chunk])
+    return live, np.array([prefix.cached(w.call.prefix_blocks) for w in chunk])
 
 
 def _blocked(chunk: list[Waiting], cluster: ClusterState, now: float) -> NDArray[np.bool_]:

@@ -159,7 +159,7 @@ class Scheduler:
         return self._bind(now)
 
     def placed(self, call_id: str, replica: str, now: float) -> None:
-        """Somebody else started the call there: the book follows, whatever was decided here. Unknown ids are ignored."""
+        """Somebody else started the call there: the book follows, whatever was decided here."""
         waiting = self._bound.get(call_id)
         if waiting is None:
             waiting = self.queue.get(call_id)

@@ -8,42 +8,21 @@ what our book said at that time. Replicas and flights live in packed arrays (see
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swarmx import kernel
 from swarmx.engine import OnlineFit
+from swarmx.prefix import PrefixIndex
 from swarmx.quantiles import LEVELS
-from swarmx.types import ReplicaState
-from swarmx.usage import Marks, Usage
+from swarmx.silence import silent_replicas
+from swarmx.types import Call, ReplicaState
+from swarmx.usage import Flight, Usage
 from swarmx.waiting import Lengths
 
 Array = NDArray[np.float64]
 MIN_SEGMENT_TOKENS = 16  # shorter stretches between two progress reports are not worth fitting
-SURELY_ENDED = 2.0  # a replica is hung when nothing came from it for this many times what all its calls surely need
-
-
-@dataclass(slots=True)
-class Flight:
-    """What the book remembers of one call in flight; its numbers for the kernels are in row `row`.
-
-    queued : the replica had no free slot when the call was sent; decoding : its first token was seen
-    seen_* : last observation of the call, and the replica's sums at that time
-    """
-
-    call_id: str
-    replica: str
-    row: int
-    started_s: float
-    uncached: float
-    need: float
-    queued: bool
-    seen_s: float
-    seen_marks: Marks
-    seen_tokens: float = 0.0
-    decoding: bool = False
 
 
 class ClusterState:
@@ -52,8 +31,9 @@ class ClusterState:
     learns : whether observations feed the service model (policies that only count do not need it)
     """
 
-    def __init__(self, fit: OnlineFit, learns: bool = True) -> None:
+    def __init__(self, fit: OnlineFit, learns: bool = True, block_tokens: int = 64) -> None:
         self.fit = fit
+        self.prefix = PrefixIndex(block_tokens)
         self.learns = learns
         self.states: list[ReplicaState] = []
         self.index: dict[str, int] = {}
@@ -97,6 +77,7 @@ class ClusterState:
                 self._rows[self.flights[call].row, kernel.F_REPLICA] = i
             self.fit.place(state.id, state.device)
             self._adopt(i, state)
+        self.prefix.set_replicas(old, table[kernel.KV_CAPACITY])
         self._fits_seen = -1
         self._sync_constants()
         return lost
@@ -130,24 +111,19 @@ class ClusterState:
         self.replicas[kernel.USABLE, i] = float(usable)
 
     def find_hung(self, now: float) -> list[str]:
-        """Take replicas out of use that have shown no life for twice what their calls surely need; returns new ones.
+        """Take replicas out of use that show no life, see `swarmx.silence`; returns the new ones.
 
-        The first sign of life brings a replica back. A call surely needs what is left to the mean of the top half
-        percent of its distribution.
+        The first sign of life brings a replica back.
         """
-        found = []
-        for i, state in enumerate(self.states):
-            if state.id in self._hung or not self._on[i] or self.replicas[kernel.TAU, i] <= 0:
-                continue
-            rows = self._rows[[self.flights[call].row for call in self._on[i]]]
-            left = rows[:, -1] + rows[:, kernel.F_EXCESS] - rows[:, kernel.F_AGE]
-            need_s = float(np.max(left)) * self.replicas[kernel.TAU, i] * max(1.0, len(rows) / state.slots)
-            need_s += max(0.0, self.replicas[kernel.STALL_UNTIL, i] - self._usage[i].heard_s)
-            if now - self._usage[i].heard_s > SURELY_ENDED * need_s + 1.0:
-                self._hung.add(state.id)
-                self._set_usable(i)
-                found.append(state.id)
-        return found
+        found = silent_replicas(self.replicas, self._rows, self._flights_on(), [u.heard_s for u in self._usage], now)
+        names = [self.states[i].id for i in found if self.states[i].id not in self._hung]
+        self._hung.update(names)
+        for i in found:
+            self._set_usable(i)
+        return names
+
+    def _flights_on(self) -> list[list[int]]:
+        return [[self.flights[call].row for call in calls] for calls in self._on]
 
     def _heard(self, i: int, now: float) -> None:
         self._usage[i].heard_s = now
@@ -174,11 +150,14 @@ class ClusterState:
 
     # ---- flights ----
 
-    def start(self, call_id: str, i: int, lengths: Lengths, prompt: float, uncached: float, now: float) -> None:
-        """Enter a call into the book of replica i.
-
-        prompt : KV tokens it will hold beyond blocks that others hold already; uncached : prompt tokens to prefill
-        """
+    def start(self, call: Call, lengths: Lengths, i: int, now: float) -> None:
+        """Enter a call into the book of replica i. Prompt blocks that running calls hold there cost it no KV memory."""
+        call_id, blocks = call.id, call.prefix_blocks
+        prompt = uncached = float(call.prompt_tokens)
+        if blocks:
+            prompt -= float(self.prefix.live(blocks)[i])
+            uncached -= float(self.prefix.cached(blocks)[i])
+            self.prefix.start(i, blocks)
         row = len(self._ids)
         if row == self._rows.shape[0]:
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
@@ -190,7 +169,7 @@ class ClusterState:
         mean = min(lengths.mean, min(table[kernel.CONTEXT, i], table[kernel.KV_CAPACITY, i]) - prompt)
         need = prompt + mean / 2
         marks = self._usage[i].marks()
-        self.flights[call_id] = Flight(call_id, self.states[i].id, row, now, uncached, need, queued, now, marks)
+        self.flights[call_id] = Flight(call_id, self.states[i].id, row, now, uncached, need, queued, now, marks, blocks)
         self._ids.append(call_id)
         self._on[i].add(call_id)
         stall = max(now, table[kernel.STALL_UNTIL, i]) + table[kernel.P, i] * uncached
@@ -251,10 +230,13 @@ class ClusterState:
             self._usage[i].prefilled += flight.uncached
         if flight.decoding or not flight.queued:
             self._learn(flight, i, tokens - flight.seen_tokens, now)
-        return self.remove(call_id, now)
+        return self.remove(call_id, now, finished=True)
 
-    def remove(self, call_id: str, now: float) -> Flight | None:
-        """Take a call off the book without learning from it; None when it is not there."""
+    def remove(self, call_id: str, now: float, finished: bool = False) -> Flight | None:
+        """Take a call off the book without learning from it; None when it is not there.
+
+        finished : it ended well, so its prompt is in the replica's prefix cache even if no first token was seen
+        """
         flight = self.flights.pop(call_id, None)
         if flight is None:
             return None
@@ -267,6 +249,8 @@ class ClusterState:
         i = self.index[flight.replica]
         self._advance(i, now)
         self._on[i].discard(call_id)
+        if flight.blocks:
+            self.prefix.end(i, flight.blocks, keep=flight.decoding or finished)
         self.replicas[kernel.MINE, i] -= 1
         self._usage[i].need -= flight.need
         if not flight.decoding:

@@ -44,3 +44,25 @@ class Usage:
             (self.kv - since[1]) / seconds,
             self.prefilled - since[2],
         )
+
+
+@dataclass(slots=True)
+class Flight:
+    """What the book remembers of one call in flight; its numbers for the kernels are in row `row`.
+
+    queued : the replica had no free slot when the call was sent; decoding : its first token was seen
+    seen_* : last observation of the call, and the replica's sums at that time
+    """
+
+    call_id: str
+    replica: str
+    row: int
+    started_s: float
+    uncached: float
+    need: float
+    queued: bool
+    seen_s: float
+    seen_marks: Marks
+    blocks: tuple[int, ...] = ()
+    seen_tokens: float = 0.0
+    decoding: bool = False

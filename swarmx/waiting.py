@@ -117,6 +117,10 @@ class WaitingQueue:
             self._most_overtaken = 0
         return index
 
+    def slice(self, place: int, count: int) -> list[Waiting]:
+        """Up to `count` calls from that place on."""
+        return self._items[place : place + count]
+
     def most_overtaken(self) -> int:
         """An upper bound on how often any waiting call was overtaken, exact while it is that call's turn to count."""
         return self._most_overtaken

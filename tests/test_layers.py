@@ -15,7 +15,7 @@ LAYERS = [
     {"adapters", "sim", "presets", "client"},
     {"scheduler", "scaler", "explain", "intake", "late"},
     {"routing", "ordering", "scaling", "admission", "guard", "drift", "adapt", "predict", "logs", "demand"},
-    {"state", "waiting", "usage", "engine", "prefix", "kernel"},
+    {"state", "waiting", "usage", "silence", "engine", "prefix", "kernel"},
     {"types", "errors", "files"},
     {"quantiles"},
 ]

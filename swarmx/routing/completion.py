@@ -49,5 +49,7 @@ class Completion:
         out = np.empty((3, len(cluster.states)))
         lengths = waiting.lengths
         row = np.array([lengths.mean, lengths.own, waiting.call.prompt_tokens, waiting.limit, 0.0, -1.0])
-        kernel.costs(cluster.replicas, row, NONE_BLOCKED, EMPTY, EMPTY, now, 0.0, self.prefix_weight, out)
+        blocks = waiting.call.prefix_blocks
+        live, cached = (cluster.prefix.live(blocks), cluster.prefix.cached(blocks)) if blocks else (EMPTY, EMPTY)
+        kernel.costs(cluster.replicas, row, NONE_BLOCKED, live, cached, now, self.prefix_weight, out)
         return out

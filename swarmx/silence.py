@@ -1,0 +1,40 @@
+"""Replicas that take calls and answer none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swarmx import kernel
+
+SURELY = 2.0  # times what the calls surely need
+GRACE_S = 1.0
+
+
+def silent_replicas(
+    replicas: NDArray[np.float64],
+    flights: NDArray[np.float64],
+    rows_on: Sequence[Sequence[int]],
+    heard_s: Sequence[float],
+    now: float,
+) -> list[int]:
+    """Indices of replicas with calls in flight that showed no life for twice what these calls surely need.
+
+    A call surely needs what is left to the mean of the top half percent of its distribution, at the replica's speed;
+    calls beyond the slots need it one after the other. A sign of life is a first token, progress, or an end.
+    replicas, flights : the packed tables of `swarmx.kernel`; rows_on : rows of each replica's flights
+    """
+    found = []
+    for i, rows in enumerate(rows_on):
+        if not rows or replicas[kernel.TAU, i] <= 0:
+            continue
+        mine = flights[list(rows)]
+        left = float(np.max(mine[:, -1] + mine[:, kernel.F_EXCESS] - mine[:, kernel.F_AGE]))
+        rounds = max(1.0, len(rows) / float(replicas[kernel.SLOTS, i]))
+        need_s = left * float(replicas[kernel.TAU, i]) * rounds
+        need_s += max(0.0, float(replicas[kernel.STALL_UNTIL, i]) - heard_s[i])
+        if now - heard_s[i] > SURELY * need_s + GRACE_S:
+            found.append(i)
+    return found
