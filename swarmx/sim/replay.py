@@ -47,7 +47,8 @@ def sim_workflows(
 def _sim_call(record: CallRecord, parents: tuple[int, ...], delay_s: float, row: int, model: str | None) -> SimCall:
     return SimCall(
         record.call_id, float(max(record.output_tokens, 1)), parents, delay_s, record.type, model or record.model,
-        record.prompt or "", record.prompt_tokens, record.max_tokens, record.prompt_group or "", record_index=row,
+        record.prompt or "", record.prompt_tokens, record.max_tokens, record.prompt_group or "",
+        cached_tokens=record.cached_tokens, record_index=row,
     )  # fmt: skip
 
 

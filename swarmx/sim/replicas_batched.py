@@ -208,11 +208,12 @@ class BatchedReplica:
             if job.started_s != job.started_s:  # nan: this is its first start here
                 job.started_s = now
             held = job.call.prompt_tokens + job.produced
-            cached = 0.0
+            cached = min(float(job.sim.cached_tokens), held - 1)
             if self.spec.block_tokens:
                 blocks = job.call.prefix_blocks
                 self._cache.shrink(self.spec.kv_capacity_tokens - self._private - self._cache.used_tokens)
-                cached = min(self._cache.present(blocks)[0] * self.spec.block_tokens, held - 1)
+                hit = self._cache.present(blocks)[0] * self.spec.block_tokens
+                cached = max(cached, min(hit, held - 1))
                 self._cache.acquire(blocks)
                 held -= len(blocks) * self.spec.block_tokens
             self._private += max(held, 0)

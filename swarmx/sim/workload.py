@@ -22,6 +22,7 @@ class SimCall:
     parents : places in the workflow's `calls` of those that must end first; all smaller than its own place
     delay_s : from the end of the last parent (for a root: from the workflow's arrival) to the call's arrival
     prefix_blocks : hashes of the prompt's leading blocks; output_blocks : of the blocks that its answer completes
+    cached_tokens : prompt tokens that need no prefill wherever it runs: what a log saw cached, where blocks are unknown
     group : calls that share it share a prompt template; record_index : row of the log it comes from, -1 if none
     median_tokens, sigma : the best that a predictor can know, for synthetic calls: output is lognormal with this
         median and log standard deviation; nan where it is not known
@@ -39,6 +40,7 @@ class SimCall:
     group: str = ""
     prefix_blocks: tuple[int, ...] = ()
     output_blocks: tuple[int, ...] = ()
+    cached_tokens: int = 0
     record_index: int = -1
     median_tokens: float = float("nan")
     sigma: float = float("nan")
