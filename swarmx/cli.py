@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from swarmx.commands import bench, evaluate, kubernetes, logs, record, serve, train
 from swarmx.errors import BadInput
 
 app = typer.Typer(
@@ -20,6 +21,15 @@ app = typer.Typer(
 @app.callback()
 def root() -> None:
     """Learned, distribution-aware, workflow-aware scheduling for agentic LLM serving."""
+
+
+for verb in (evaluate.demo, evaluate.evaluate, evaluate.policies, train.train, train.predict):
+    app.command()(verb)
+for verb in (serve.serve, serve.mock_replica, serve.explain, kubernetes.endpoint_picker, bench.bench):
+    app.command(verb.__name__.replace("_", "-"))(verb)
+logs.log_app.command("record")(record.record_)
+app.add_typer(logs.log_app, name="log")
+app.add_typer(serve.config_app, name="config")
 
 
 def main() -> None:

@@ -1,0 +1,45 @@
+"""`swarmx bench NAME`: the measurements behind the documented figures, each a module of benchmarks/ in the checkout."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import swarmx
+from swarmx.errors import BadInput
+
+HOME = Path(swarmx.__file__).parents[1] / "benchmarks"
+
+
+def bench(
+    name: Annotated[str, typer.Argument(help="What to measure; `swarmx bench list` names what there is.")],
+    quick: Annotated[bool, typer.Option(help="Fewer repetitions and seeds, under a minute where possible.")] = False,
+    data: Annotated[str | None, typer.Option(help="Data set, for benchmarks that have several.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON alone.")] = False,
+) -> None:
+    """Run one benchmark: decision, simulator, predictor, ordering, adaptation, scaling, gateway, peers, ray, picker."""
+    known = sorted(p.stem for p in HOME.glob("*.py") if not p.stem.startswith("_"))
+    if name == "list":
+        print("\n".join(known))
+        return
+    if name not in known:
+        raise BadInput(f"unknown benchmark {name!r}; {HOME} has {', '.join(known) or 'none: run from a checkout'}")
+    options: dict[str, Any] = {"quick": quick} | ({} if data is None else {"data": data})
+    result = _run_of(name)(**options)
+    print(json.dumps(result, indent=None if as_json else 2))
+
+
+def _run_of(name: str) -> Callable[..., dict[str, Any]]:
+    """The `run(quick, ...)` of a benchmark module."""
+    spec = importlib.util.spec_from_file_location(f"swarmx_bench_{name}", HOME / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise BadInput(f"{HOME / name}.py cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    run: Callable[..., dict[str, Any]] = module.run
+    return run
