@@ -18,10 +18,8 @@ from swarmx.files import replacing
 FILE_TYPES = {
     "F16": gguf.LlamaFileType.MOSTLY_F16,
     "Q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
-    "Q4_0": gguf.LlamaFileType.MOSTLY_Q4_0,
     "F32": gguf.LlamaFileType.ALL_F32,
 }
-EMBEDDED_AS_IS = (
     gguf.GGMLQuantizationType.Q4_0
 )  # four bits are too few for the embeddings, which are the output head too
 
@@ -43,8 +41,7 @@ def requantise(source: Path, target: Path, to: str) -> None:
         writer = gguf.GGUFWriter(temporary, architecture)
         copy_metadata(reader, writer, int(FILE_TYPES[to]))
         for tensor in reader.tensors:
-            keeps = len(tensor.shape) == 1 or (kind == EMBEDDED_AS_IS and tensor.name == "token_embd.weight")
-            if keeps:
+            if len(tensor.shape) == 1:
                 writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
             else:
                 values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
