@@ -20,8 +20,6 @@ FILE_TYPES = {
     "Q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
     "F32": gguf.LlamaFileType.ALL_F32,
 }
-    gguf.GGMLQuantizationType.Q4_0
-)  # four bits are too few for the embeddings, which are the output head too
 
 
 def copy_metadata(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, file_type: int) -> None:
