@@ -19,8 +19,9 @@ F_REPLICA, F_MEAN, F_PROMPT, F_AGE, F_AGE_AT, F_DECODING, F_EXCESS, F_NEED, F_RE
 FLIGHT_COLUMNS = 9
 
 # columns of the waiting table, (W, WAITING_COLUMNS)
-W_MEAN, W_OWN, W_PROMPT, W_LIMIT, W_DUE, W_PIN = range(6)
-WAITING_COLUMNS = 6
+W_MEAN, W_OWN, W_PROMPT, W_LIMIT, W_DUE, W_PIN, W_OVERTAKEN, W_SINCE = range(8)
+WAITING_COLUMNS = 8
+SKIP = -1.0  # W_DUE of a call that is due, where only the others are looked at
 
 
 @njit(cache=True)
@@ -138,7 +139,8 @@ def walk(replicas, waiting, begin, blocked, live, cached, reserved, now, lam, pr
     blocked, live, cached : (W, R) or empty: not allowed there; prompt tokens held by running calls; tokens in its cache
     reserved : (3, R) calls, KV tokens and output tokens reserved in this walk so far; changed in place
     pins : (W,) out: the replica that a held call reserved, -1 where it can run nowhere now
-    Returns (row, replica) of the start, or (rows, -1) when none is left to start.
+    Returns (row, replica, looked at) of the start, or (rows, -1, looked at) when none is left to start; looked at, the
+    number of calls that could run somewhere now, is -1 when no replica has a free slot.
     """
     r_count = replicas.shape[1]
     open_slots = False
@@ -147,9 +149,12 @@ def walk(replicas, waiting, begin, blocked, live, cached, reserved, now, lam, pr
             open_slots = True
             break
     if not open_slots:
-        return waiting.shape[0], -1
+        return waiting.shape[0], -1, -1
+    looked = 0
     for i in range(begin, waiting.shape[0]):
         pins[i] = -1
+        if waiting[i, W_DUE] < 0:
+            continue
         prompt = waiting[i, W_PROMPT]
         due = waiting[i, W_DUE] > 0
         best, best_cost, best_k, best_fill = -1, np.inf, 0.0, np.inf
@@ -191,6 +196,7 @@ def walk(replicas, waiting, begin, blocked, live, cached, reserved, now, lam, pr
                     pin_own = own
         if best < 0:
             continue
+        looked += 1
         target, k = best, best_k
         if due:
             if pin_own == np.inf:
@@ -201,11 +207,11 @@ def walk(replicas, waiting, begin, blocked, live, cached, reserved, now, lam, pr
                 target, k = pin, 1.0
         pins[i] = target
         if k == 0:
-            return i, target
+            return i, target, looked
         cap = min(replicas[CONTEXT, target], replicas[KV_CAPACITY, target])
         x = min(waiting[i, W_MEAN], waiting[i, W_LIMIT], cap - prompt)
         held = live[i, target] if live.size > 0 else 0.0
         reserved[0, target] += 1
         reserved[1, target] += prompt - held + x / 2
         reserved[2, target] += x
-    return waiting.shape[0], -1
+    return waiting.shape[0], -1, looked

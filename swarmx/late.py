@@ -11,7 +11,7 @@ starts at the latest when the calls running there then, and earlier-due calls st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +21,10 @@ from swarmx import kernel
 from swarmx.state import ClusterState
 from swarmx.waiting import NO_PIN, Waiting, WaitingQueue
 
+Array = NDArray[np.float64]
 EMPTY = np.zeros((0, 0))
 NONE_BLOCKED = np.zeros((0, 0), dtype=np.bool_)
-FIRST_CHUNK = 8  # most walks end within a few calls, so the queue is handed to the kernel in growing pieces
+FIRST_CHUNK = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,94 +61,88 @@ class LateWalk:
         The caller refreshes the cluster before, and carries out each start before it takes the next.
         mean_service_s, mean_prompt : running means of the pool
         """
-        harm_weight = self.weight_of_harm(mean_prompt)
-        replicas = len(cluster.states)
-        slots = float(
-            np.sum(
-                cluster.replicas[kernel.SLOTS] - cluster.replicas[kernel.N],
-                where=cluster.replicas[kernel.USABLE] > 0,
-            )
-        )
-        left = int(max(4 * replicas, 4 * slots))  # calls still to be looked at
-        reserved = np.zeros((3, replicas))
-        for chunk, is_due in self._chunks(queue, mean_service_s, now):
-            table = np.array([_row(w, is_due, cluster) for w in chunk])
-            blocked = _blocked(chunk, cluster, now)
-            live, cached = _prefixes(chunk, cluster)
-            pins = np.full(len(chunk), -1, dtype=np.int64)
-            row = 0
-            while True:
-                row, target = kernel.walk(
-                    cluster.replicas, table, row, blocked, live, cached, reserved, now, harm_weight, self.prefix_weight,
-                    pins,
-                )  # fmt: skip
-                if target < 0:
-                    break
-                yield chunk[row], target
-                if chunk[row].call.prefix_blocks:  # its blocks are there now, for its siblings too
-                    live, cached = _prefixes(chunk, cluster)
-                row += 1
-            for waiting, pin in zip(chunk, pins, strict=True):
-                waiting.pin = cluster.states[pin].id if is_due and pin >= 0 else NO_PIN
-            left -= int(np.count_nonzero(pins >= 0))
-            if left <= 0 or not _any_free(cluster):
+        walk = _Walk(cluster, queue, self.weight_of_harm(mean_prompt), self.prefix_weight, now)
+        held_since = now - self.hold_services * mean_service_s if mean_service_s > 0 else -np.inf
+        if due := _due(queue, self.overtakes, held_since, now):
+            yield from walk.over_due(due)
+        yield from walk.over_others()
+
+
+def _due(queue: WaitingQueue, overtakes: int, held_since: float, now: float) -> list[Waiting]:
+    """Calls that are due, those first that came due first; their rows are skipped among the others from now on."""
+    due = [queue.slice(place, 1)[0] for place in queue.mark_due(overtakes, held_since)]
+    for waiting in due:
+        if waiting.due_s is None:
+            waiting.due_s = now
+    return sorted(due, key=lambda w: (w.due_s, w.key))
+
+
+class _Walk:
+    """One pass over a queue: what has been reserved so far, and how many more calls it looks at."""
+
+    def __init__(
+        self, cluster: ClusterState, queue: WaitingQueue, harm_weight: float, prefix_weight: float, now: float
+    ) -> None:
+        self.cluster, self.queue, self.now = cluster, queue, now
+        self.weights = harm_weight, prefix_weight
+        self.reserved = np.zeros((3, len(cluster.states)))
+        table = cluster.replicas
+        free = np.maximum(table[kernel.SLOTS] - table[kernel.N], 0) @ table[kernel.USABLE]
+        self.left = int(max(4 * len(cluster.states), 4 * free))
+
+    def over_due(self, due: list[Waiting]) -> Iterator[tuple[Waiting, int]]:
+        """Each due call starts on the replica it is pinned to, or on a free one that ends it no later."""
+        rows = np.array([self.queue.row(w) for w in due])
+        rows[:, kernel.W_DUE] = 1.0
+        rows[:, kernel.W_PIN] = [self.cluster.index.get(w.pin, -1) for w in due]
+        pins = np.full(len(due), -1, dtype=np.int64)
+        row = 0
+        while True:
+            row, target, _ = self._next(rows, due, row, pins)
+            if target < 0:
+                break
+            yield due[row], target
+            row += 1
+        for waiting, pin in zip(due, pins, strict=True):
+            waiting.pin = self.cluster.states[pin].id if pin >= 0 else NO_PIN
+
+    def over_others(self) -> Iterator[tuple[Waiting, int]]:
+        """The rest in order, handed to the kernel in growing pieces since most walks end within a few calls."""
+        place, size = 0, FIRST_CHUNK
+        while self.left > 0 and place < len(self.queue):
+            rows = self.queue.rows(place, size)
+            calls = self.queue.slice(place, size) if self.queue.tracking_prefix or self.queue.refused else ()
+            row, target, looked = self._next(rows, calls, 0, np.empty(len(rows), dtype=np.int64))
+            self.left -= looked
+            place += row
+            if target >= 0:  # it leaves the queue, and those behind it move up to its place
+                yield self.queue.slice(place, 1)[0], target
+            elif looked < 0:  # no slot is free any more
                 return
+            else:
+                size *= 2
 
-    def _chunks(self, queue: WaitingQueue, mean_service_s: float, now: float) -> Iterator[tuple[list[Waiting], bool]]:
-        """(calls, whether they are due): the due ones, oldest due first, then the others by key.
-
-        Calls that the caller starts leave the queue between two chunks.
-        """
-        due = self._due(queue, mean_service_s, now)
-        size = FIRST_CHUNK
-        for begin in range(0, len(due), FIRST_CHUNK):
-            yield due[begin : begin + FIRST_CHUNK], True
-        chosen = {w.call.id for w in due}
-        place = 0
-        while chunk := queue.slice(place, size):
-            others = [w for w in chunk if w.call.id not in chosen] if chosen else chunk
-            if others:
-                yield others, False
-            place += sum(not w.gone for w in chunk)
-            size *= 2
-
-    def _due(self, queue: WaitingQueue, mean_service_s: float, now: float) -> list[Waiting]:
-        held = now - self.hold_services * mean_service_s if mean_service_s > 0 else -np.inf
-        oldest = queue.oldest_since()
-        if queue.most_overtaken() < self.overtakes and (oldest is None or oldest > held):
-            return []
-        due = [w for w in queue if w.overtaken >= self.overtakes or w.since_s <= held]
-        for waiting in due:
-            if waiting.due_s is None:
-                waiting.due_s = now
-        return sorted(due, key=lambda w: (w.due_s, w.key))
+    def _next(self, rows: Array, calls: Sequence[Waiting], begin: int, pins: NDArray[np.int64]) -> tuple[int, int, int]:
+        live, cached = _prefixes(calls, self.cluster) if self.queue.tracking_prefix else (EMPTY, EMPTY)
+        blocked = _blocked(calls, self.cluster, self.now) if self.queue.refused else NONE_BLOCKED
+        row, target, looked = kernel.walk(
+            self.cluster.replicas, rows, begin, blocked, live, cached, self.reserved, self.now, *self.weights, pins
+        )
+        return int(row), int(target), int(looked)
 
 
-def _row(waiting: Waiting, due: bool, cluster: ClusterState) -> tuple[float, ...]:
-    pin = cluster.index.get(waiting.pin, -1) if due else -1
-    return waiting.lengths.mean, waiting.lengths.own, waiting.call.prompt_tokens, waiting.limit, float(due), pin
-
-
-def _prefixes(chunk: list[Waiting], cluster: ClusterState) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(W, R) prompt tokens held by running calls, and in the cache; empty when no call tracks its prefix."""
-    if not any(w.call.prefix_blocks for w in chunk):
-        return EMPTY, EMPTY
+def _prefixes(calls: Sequence[Waiting], cluster: ClusterState) -> tuple[Array, Array]:
+    """(W, R) prompt tokens held by running calls, and in the cache."""
     prefix = cluster.prefix
-    live = np.array([prefix.live(w.call.prefix_blocks) for w in chunk])
-    return live, np.array([prefix.cached(w.call.prefix_blocks) for w in chunk])
+    live = np.array([prefix.live(w.call.prefix_blocks) for w in calls])
+    return live, np.array([prefix.cached(w.call.prefix_blocks) for w in calls])
 
 
-def _blocked(chunk: list[Waiting], cluster: ClusterState, now: float) -> NDArray[np.bool_]:
-    if not any(w.refused for w in chunk):
-        return NONE_BLOCKED
-    blocked = np.zeros((len(chunk), len(cluster.states)), dtype=np.bool_)
-    for row, waiting in enumerate(chunk):
+def _blocked(calls: Sequence[Waiting], cluster: ClusterState, now: float) -> NDArray[np.bool_]:
+    """(W, R) replicas that refused the call a moment ago."""
+    blocked = np.zeros((len(calls), len(cluster.states)), dtype=np.bool_)
+    for row, waiting in enumerate(calls):
         for replica, until in waiting.refused.items():
             if until > now and replica in cluster.index:
                 blocked[row, cluster.index[replica]] = True
     return blocked
-
-
-def _any_free(cluster: ClusterState) -> bool:
-    table = cluster.replicas
-    return bool(np.any((table[kernel.USABLE] > 0) & (table[kernel.N] < table[kernel.SLOTS])))

@@ -240,7 +240,7 @@ class Scheduler:
         call, replica = waiting.call, self.cluster.states[i].id
         waiting.attempts += 1
         receipt = self._receipt(waiting, "start", now, replica) if self.receipts else None
-        self.queue.overtake(self.queue.remove(waiting))
+        self.queue.start(waiting)
         self._bound[call.id] = waiting
         self.cluster.start(call, waiting.lengths, i, now)
         return Start(call.id, replica, receipt)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from swarmx import kernel
 from swarmx.quantiles import QuantileGrid, tail_excess
 from swarmx.types import Call, Prediction
 
+Array = NDArray[np.float64]
 Key = tuple[int, float, float, str]  # class, the discipline's key, call arrival, id
 NO_PIN = ""
 
@@ -50,7 +51,8 @@ def lengths_of(
 class Waiting:
     """One waiting call with what the scheduler decided about it so far.
 
-    since_s, overtaken : what makes it due; due_s : when it came due; pin : the replica a due call waits for
+    since_s, overtaken : what makes it due; the queue's table counts overtakes while it waits
+    due_s : when it came due; pin : the replica a due call waits for
     refused : replica -> time until which it is not asked again
     """
 
@@ -63,23 +65,22 @@ class Waiting:
     due_s: float | None = None
     pin: str = NO_PIN
     attempts: int = 0
-    gone: bool = False
     refused: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def limit(self) -> float:
-        return float("inf") if self.call.max_tokens is None else float(self.call.max_tokens)
 
 
 class WaitingQueue:
-    """Waiting calls sorted by key; insertion and removal cost a binary search and a memory move."""
+    """Waiting calls sorted by key, with their numbers in a table of the same order (columns in `swarmx.kernel`).
+
+    Insertion and removal cost a binary search and a memory move.
+    """
 
     def __init__(self) -> None:
         self._keys: list[Key] = []
         self._items: list[Waiting] = []
         self._by_id: dict[str, Waiting] = {}
-        self._by_age: deque[Waiting] = deque()
-        self._most_overtaken = 0
+        self._table: Array = np.zeros((64, kernel.WAITING_COLUMNS))
+        self.tracking_prefix = 0  # calls that carry prefix blocks
+        self.refused = 0  # calls that some replica has refused
 
     def __len__(self) -> int:
         return len(self._items)
@@ -95,45 +96,58 @@ class WaitingQueue:
 
     def add(self, waiting: Waiting) -> None:
         """Insert by key. Raises ValueError when a call of that id waits already."""
-        if waiting.call.id in self._by_id:
-            raise ValueError(f"call {waiting.call.id!r} waits already")
-        index = bisect_left(self._keys, waiting.key)
-        insort(self._keys, waiting.key)
-        self._items.insert(index, waiting)
-        self._by_id[waiting.call.id] = waiting
-        waiting.gone = False
-        self._most_overtaken = max(self._most_overtaken, waiting.overtaken)
-        if self._by_age and self._by_age[-1].since_s > waiting.since_s:  # a call that was put back
-            self._by_age = deque(sorted([*self._by_age, waiting], key=lambda w: w.since_s))
-        else:
-            self._by_age.append(waiting)
+        call, lengths = waiting.call, waiting.lengths
+        if call.id in self._by_id:
+            raise ValueError(f"call {call.id!r} waits already")
+        place, size = bisect_left(self._keys, waiting.key), len(self._items)
+        if size == len(self._table):
+            self._table = np.concatenate([self._table, np.zeros_like(self._table)])
+        table = self._table
+        table[place + 1 : size + 1] = table[place:size]
+        limit = np.inf if call.max_tokens is None else call.max_tokens
+        due = 0.0 if waiting.due_s is None else kernel.SKIP
+        table[place] = (
+            lengths.mean, lengths.own, call.prompt_tokens, limit, due, -1.0, waiting.overtaken, waiting.since_s
+        )  # fmt: skip
+        self._keys.insert(place, waiting.key)
+        self._items.insert(place, waiting)
+        self._by_id[call.id] = waiting
+        self.tracking_prefix += bool(call.prefix_blocks)
+        self.refused += bool(waiting.refused)
 
     def remove(self, waiting: Waiting) -> int:
         """Take a call out; returns the place it had."""
-        index = bisect_left(self._keys, waiting.key)
-        del self._keys[index], self._items[index], self._by_id[waiting.call.id]
-        waiting.gone = True
-        if not self._items:
-            self._most_overtaken = 0
-        return index
+        place = bisect_left(self._keys, waiting.key)
+        waiting.overtaken = int(self._table[place, kernel.W_OVERTAKEN])
+        size = len(self._items)
+        self._table[place : size - 1] = self._table[place + 1 : size]
+        del self._keys[place], self._items[place], self._by_id[waiting.call.id]
+        self.tracking_prefix -= bool(waiting.call.prefix_blocks)
+        self.refused -= bool(waiting.refused)
+        return place
+
+    def start(self, waiting: Waiting) -> None:
+        """Take out a call that starts; those with a smaller key were overtaken once more."""
+        self._table[: self.remove(waiting), kernel.W_OVERTAKEN] += 1
 
     def slice(self, place: int, count: int) -> list[Waiting]:
         """Up to `count` calls from that place on."""
         return self._items[place : place + count]
 
-    def most_overtaken(self) -> int:
-        """An upper bound on how often any waiting call was overtaken, exact while it is that call's turn to count."""
-        return self._most_overtaken
+    def rows(self, place: int, count: int) -> Array:
+        """(up to count, WAITING_COLUMNS) numbers of the same calls; a view, good until the queue changes."""
+        return self._table[place : min(place + count, len(self._items))]
 
-    def overtake(self, place: int) -> None:
-        """A call that stood at `place` has started: those before it were overtaken once more."""
-        for waiting in self._items[:place]:
-            waiting.overtaken += 1
-            if waiting.overtaken > self._most_overtaken:
-                self._most_overtaken = waiting.overtaken
+    def row(self, waiting: Waiting) -> Array:
+        """(WAITING_COLUMNS,) numbers of one call; a view."""
+        return np.asarray(self._table[bisect_left(self._keys, waiting.key)])
 
-    def oldest_since(self) -> float | None:
-        """When the call that waits longest began to wait."""
-        while self._by_age and self._by_age[0].gone:
-            self._by_age.popleft()
-        return self._by_age[0].since_s if self._by_age else None
+    def mark_due(self, overtakes: int, since_s: float) -> list[int]:
+        """Places of calls that were overtaken so often or have waited since then; they are due from now on."""
+        table = self._table[: len(self._items)]
+        mask = (table[:, kernel.W_OVERTAKEN] >= overtakes) | (table[:, kernel.W_SINCE] <= since_s)
+        mask |= table[:, kernel.W_DUE] < 0
+        if not mask.any():
+            return []
+        table[mask, kernel.W_DUE] = kernel.SKIP
+        return [int(place) for place in np.flatnonzero(mask)]

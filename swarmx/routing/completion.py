@@ -47,8 +47,9 @@ class Completion:
     def terms(self, waiting: Waiting, cluster: ClusterState, now: float) -> Array:
         """(3, R) own finish in s, harm in s, releases to wait for; infinite where the call can never run."""
         out = np.empty((3, len(cluster.states)))
-        lengths = waiting.lengths
-        row = np.array([lengths.mean, lengths.own, waiting.call.prompt_tokens, waiting.limit, 0.0, -1.0])
+        call, lengths = waiting.call, waiting.lengths
+        limit = np.inf if call.max_tokens is None else call.max_tokens
+        row = np.array([lengths.mean, lengths.own, call.prompt_tokens, limit])
         blocks = waiting.call.prefix_blocks
         live, cached = (cluster.prefix.live(blocks), cluster.prefix.cached(blocks)) if blocks else (EMPTY, EMPTY)
         kernel.costs(cluster.replicas, row, NONE_BLOCKED, live, cached, now, self.prefix_weight, out)
