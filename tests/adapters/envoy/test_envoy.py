@@ -1,0 +1,232 @@
+"""The picker behind a real Envoy: choice, bodies, streams, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+
+import pytest
+from envoy_rig import Backend, needs_envoy, rig, settings_for
+
+from swarmx.adapters.envoy.picker import Picker
+from swarmx.engine import EngineConstants
+
+pytestmark = [pytest.mark.envoy, needs_envoy]
+BUFFERED = {"duplex": False}
+both_modes = pytest.mark.parametrize("proxy", [{"duplex": True}, BUFFERED], ids=["duplex", "buffered"])
+
+
+@both_modes
+def test_a_call_goes_to_the_endpoint_that_the_picker_names(proxy: dict[str, object]) -> None:
+    async def run() -> None:
+        async with rig(proxy=proxy) as r:
+            replies = await asyncio.gather(*(r.post({"prompt": "hi", "sleep": 0.2}) for _ in range(2)))
+            assert {reply.backend for reply in replies} == {"b1", "b2"}
+            for reply in replies:
+                served = next(b for b in r.backends if b.name == reply.backend)
+                assert reply.json["destination"].split(",")[0] == served.address
+                assert reply.headers["x-swarmx-decision"]
+
+    asyncio.run(run())
+
+
+def test_the_prompt_decides_where_engines_differ() -> None:
+    """Long prompts go where prefill is quick, the others where decoding is."""
+    engines = {"prefill": EngineConstants(0.02, p=1e-6), "decode": EngineConstants(0.001, p=0.01)}
+    backends = [Backend("prefill"), Backend("decode")]
+    rows = [{"url": f"http://{b.address}", "slots": 8, "device": b.name} for b in backends]
+    settings = settings_for(backends, replicas=rows, scheduler={"preset": "push", "options": {"engines": engines}})
+
+    async def run() -> None:
+        async with rig(backends, picker=Picker(settings)) as r:
+            prompts = ("short", "long " * 10_000, "also short")
+            replies = await asyncio.gather(*(r.post({"prompt": p, "max_tokens": 64, "sleep": 0.3}) for p in prompts))
+            assert [reply.backend for reply in replies] == ["decode", "prefill", "decode"]
+
+    asyncio.run(run())
+
+
+@both_modes
+def test_a_large_body_arrives_unchanged(proxy: dict[str, object]) -> None:
+    body = json.dumps({"prompt": "x" * 300_000}).encode()
+
+    async def run() -> None:
+        async with rig(proxy=proxy) as r:
+            reply = await r.post(body)
+            assert reply.json["sha"] == hashlib.sha256(body).hexdigest()
+
+    asyncio.run(run())
+
+
+@both_modes
+def test_tokens_pass_through_as_they_come_and_are_counted(proxy: dict[str, object]) -> None:
+    async def run() -> None:
+        async with rig(proxy=proxy) as r:
+            loop, times, got = asyncio.get_running_loop(), [], b""
+            body = {"messages": [{"role": "user", "content": "hi"}], "stream": True, "tokens": 5, "gap": 0.08}
+            async with r.client.post(r.url + "/v1/chat/completions", json=body) as response:
+                async for piece in response.content.iter_any():
+                    times.append(loop.time())
+                    got += piece
+            assert got.count(b"data:") == 7 and got.endswith(b"data: [DONE]\n\n")
+            assert times[-1] - times[0] > 0.3 and len(times) >= 5  # not collected and sent at the end
+            await r.until(lambda: r.records)
+            record = r.records[0]
+            assert (record.status, record.output_tokens, record.prompt_tokens) == ("ok", 5, 7)
+            assert record.first_token_s is not None and record.finished_s is not None
+            assert record.finished_s - record.first_token_s > 0.3
+
+    asyncio.run(run())
+
+
+def test_usage_is_read_from_a_whole_answer() -> None:
+    async def run() -> None:
+        async with rig() as r:
+            await r.post({"prompt": "hi", "tokens": 42}, {"x-swarmx-workflow-id": "w", "x-swarmx-tenant": "t"})
+            await r.until(lambda: r.records)
+            record = r.records[0]
+            assert (record.output_tokens, record.prompt_tokens, record.cached_tokens) == (42, 11, 4)
+            assert (record.workflow_id, record.tenant, record.model) == ("w", "t", "m")
+
+    asyncio.run(run())
+
+
+def test_a_call_is_held_until_an_endpoint_is_free() -> None:
+    async def run() -> None:
+        async with rig() as r:
+            replies = await asyncio.gather(*(r.post({"prompt": "hi", "sleep": 0.4}) for _ in range(6)))
+            assert all(reply.status == 200 for reply in replies)
+            assert [b.most for b in r.backends] == [1, 1]  # nobody ever queued at an endpoint
+            assert max(reply.took_s for reply in replies) >= 3 * 0.4
+
+    asyncio.run(run())
+
+
+def test_a_buffered_call_is_held_within_the_proxys_message_timeout_alone() -> None:
+    async def run() -> None:
+        async with rig([Backend("b1")], BUFFERED) as r:
+            replies = await asyncio.gather(*(r.post({"prompt": "hi", "sleep": 1.2}) for _ in range(2)))
+            assert [reply.status for reply in replies] == [200, 200]
+            assert r.backends[0].most == 2  # after its budget the second went to a busy endpoint
+            assert r.picker.counters.total("overdue") == 1
+
+    asyncio.run(run())
+
+
+def test_without_answers_bodies_nothing_is_held_and_a_sentence_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        async with rig([Backend("b1")], {"answers": "none"}) as r:
+            replies = await asyncio.gather(*(r.post({"prompt": "hi", "sleep": 0.3}) for _ in range(3)))
+            assert [reply.status for reply in replies] == [200, 200, 200]
+            assert max(reply.took_s for reply in replies) < 0.6
+            assert not r.picker.pool.rides
+
+    asyncio.run(run())
+    assert sum("no call is held back" in record.message for record in caplog.records) == 1
+
+
+@both_modes
+def test_low_priority_is_shed_with_429_when_the_pool_is_saturated(proxy: dict[str, object]) -> None:
+    async def run() -> None:
+        async with rig(
+            [Backend("b1")], proxy, objectives={"batch": -1}, shed_waiting=1.0, scheduler={"preset": "push"}
+        ) as r:
+            busy = [asyncio.create_task(r.post({"prompt": "hi", "sleep": 0.5})) for _ in range(3)]
+            await r.until(lambda: r.backends[0].inside == 3)
+            shed = await r.post({"prompt": "hi"}, {"x-gateway-inference-objective": "batch"})
+            assert shed.status == 429 and shed.headers["retry-after"] == "5"
+            assert shed.json["error"]["type"] == "rate_limit_error"
+            assert (await r.post({"prompt": "hi"})).status == 200
+            assert [(await one).status for one in busy] == [200, 200, 200]
+
+    asyncio.run(run())
+
+
+def test_without_a_ready_endpoint_the_answer_is_503() -> None:
+    async def run() -> None:
+        async with rig() as r:
+            r.picker.picture.set_endpoints(())
+            reply = await r.post({"prompt": "hi"})
+            assert reply.status == 503 and "no ready endpoint" in reply.json["error"]["message"]
+
+    asyncio.run(run())
+
+
+def _subset(*addresses: str) -> dict[str, object]:
+    kind = "type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config"
+    value = {"x-gateway-destination-endpoint-subset": list(addresses)}
+    entry = {"metadata_namespace": "envoy.lb.subset_hint", "value": value}
+    return {"name": "envoy.filters.http.set_metadata", "typed_config": {"@type": kind, "metadata": [entry]}}
+
+
+def test_a_subset_hint_is_kept_to() -> None:
+    async def run() -> None:
+        backends = [Backend("b1"), Backend("b2"), Backend("b3")]
+        async with rig(backends, filters_before=[_subset(backends[2].address)]) as r:
+            replies = await asyncio.gather(*(r.post({"prompt": "hi", "sleep": 0.1}) for _ in range(4)))
+            assert {reply.backend for reply in replies} == {"b3"}
+            assert {reply.json["destination"] for reply in replies} == {backends[2].address}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("hint", [(), ("10.1.2.3:80",)], ids=["empty", "unknown"])
+def test_a_subset_without_an_eligible_endpoint_is_503(hint: tuple[str, ...]) -> None:
+    async def run() -> None:
+        async with rig(filters_before=[_subset(*hint)]) as r:
+            assert (await r.post({"prompt": "hi"})).status == 503
+
+    asyncio.run(run())
+
+
+@both_modes
+def test_a_body_that_is_no_json_reaches_the_engine_which_says_so(proxy: dict[str, object]) -> None:
+    async def run() -> None:
+        async with rig(proxy=proxy) as r:
+            for body in (b'{"prompt": ', b"\xff\xfe", b"[1, 2]" * 10, b""):
+                reply = await r.post(body)
+                assert reply.status in (200, 400, 500) and reply.backend is not None, body[:10]
+            async with r.client.get(r.url + "/v1/models") as got:
+                assert got.status == 200
+            await r.until(lambda: not r.picker.pool.rides)
+
+    asyncio.run(run())
+
+
+@both_modes
+def test_an_oversized_body_is_413(proxy: dict[str, object]) -> None:
+    async def run() -> None:
+        async with rig(proxy=proxy, max_body_bytes=100_000) as r:
+            reply = await r.post({"prompt": "x" * 200_000})
+            assert reply.status == 413
+            assert (await r.post({"prompt": "x"})).status == 200
+            assert not r.picker.pool.rides
+
+    asyncio.run(run())
+
+
+def test_a_client_cannot_choose_its_destination() -> None:
+    async def run() -> None:
+        async with rig() as r:
+            reply = await r.post({"prompt": "x"}, {"x-gateway-destination-endpoint": "169.254.169.254:80"})
+            assert reply.status == 200
+            assert reply.json["destination"].split(",")[0] in {b.address for b in r.backends}
+
+    asyncio.run(run())
+
+
+def test_shadow_decides_and_records_while_the_proxy_chooses() -> None:
+    async def run() -> None:
+        async with rig(mode="shadow", scheduler={"preset": "push"}) as r:
+            replies = [
+                await r.post({"prompt": "x"}, {"x-gateway-destination-endpoint": "1.2.3.4:80"}) for _ in range(6)
+            ]
+            assert [reply.status for reply in replies] == [200] * 6
+            assert {reply.json["destination"] for reply in replies} == {None}
+            assert [b.calls for b in r.backends] == [3, 3]  # Envoy's own round robin
+            await r.until(lambda: len(r.records) == 6)
+            served = {b.address: b.name for b in r.backends}
+            assert [served[record.replica or ""] for record in r.records] == [reply.backend for reply in replies]
+
+    asyncio.run(run())
