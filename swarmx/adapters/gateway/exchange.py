@@ -201,6 +201,8 @@ class Exchange:
         """Exact tokens where the server told them; what an event holds on average is learned from that."""
         ticket, usage = self.ticket, scan.usage
         if usage.output is not None:
+            if shown := sum(map(len, scan.text)):  # what was streamed before a failure had no usage: count its text
+                before = round(len(self.text) * usage.output / shown)
             ticket.output_tokens = before + usage.output
             if scan.events > 1:
                 replica.tokens_per_event += 0.1 * (usage.output / scan.events - replica.tokens_per_event)
