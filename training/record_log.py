@@ -41,6 +41,8 @@ ABOUT = {
     "source": "recorded by training/record_log.py from real engines",
     "engine": "llama.cpp llama-server, continuous batching",
     "model": "SmolLM2-135M-Instruct",
+    "sampling": ", ".join(f"{name} {value}" for name, value in SAMPLING.items()),
+    "caveat": "a tiny model on two shared CPU cores; see CARD.md",
 }
 
 
