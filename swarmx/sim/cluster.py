@@ -22,6 +22,7 @@ class ReplicaSpec:
     speed : true relative speed; told_speed : what the scheduler is told (None: the truth)
     queue : order of the engine's own queue: by arrival there, or by arrival of the call's workflow
     block_tokens : size of a prefix-cache block; 0 turns the cache off
+    prefill_base_s : seconds, at speed 1, that a stalling prefill takes besides p per token; needs p > 0
     chunk_tokens : prompt tokens that one engine step may prefill beside the decoding calls; 0: prefill stalls decoding
     reserve_tokens : KV room beyond the prompt that admission asks for
     start_if_free : refuse a call that cannot start at once instead of queueing it
@@ -39,6 +40,7 @@ class ReplicaSpec:
     kv_capacity_tokens: int = UNBOUNDED_TOKENS
     queue: Literal["fcfs", "workflow"] = "fcfs"
     block_tokens: int = 0
+    prefill_base_s: float = 0.0
     chunk_tokens: int = 0
     reserve_tokens: int = 0
     start_if_free: bool = False
@@ -52,6 +54,8 @@ class ReplicaSpec:
                 f"speed={self.speed}, kv_capacity_tokens={self.kv_capacity_tokens}, "
                 f"context_tokens={self.context_tokens}"
             )
+        if self.prefill_base_s and (self.chunk_tokens or not self.service.p):
+            raise ValueError(f"replica {self.id!r}: prefill_base_s needs p > 0 and a prefill that stalls")
         if min(self.service.as_tuple()) < 0 or self.service.a + self.service.b <= 0:
             raise ValueError(f"replica {self.id!r} needs a, b, c, p >= 0 and a + b > 0, got {self.service}")
 

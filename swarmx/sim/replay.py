@@ -58,7 +58,7 @@ def resample(workflows: Sequence[SimWorkflow], n: int, rng: np.random.Generator)
     return [replace(workflows[p], id=f"{i}:{workflows[p].id}", kind=workflows[p].id) for i, p in enumerate(picks)]
 
 
-class _AsRecorded:
+class AsRecorded:
     """Sends every call to the replica that served it in the log."""
 
     tick_s = 1e9
@@ -134,7 +134,7 @@ def fidelity(
                 raise BadInput(f"call {call.key!r} ran on replica {replica!r}; the cluster has {sorted(known)}")
             replica_of[f"{workflow.id}/{call.key}"] = replica
     workload = Workload(tuple(workflows))
-    table = simulate(workload, cluster, _AsRecorded(replica_of), None, timing)
+    table = simulate(workload, cluster, AsRecorded(replica_of), None, timing)
     rows = [records[c.record_index] for c in workload.calls()]
     return _compare(rows, table), table
 

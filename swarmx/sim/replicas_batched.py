@@ -222,6 +222,7 @@ class BatchedReplica:
             if job.prefill_left <= 0 or self.spec.service.p == 0:
                 self._prefilled(job, now)
             else:
+                job.prefill_left += self.spec.prefill_base_s / self.spec.service.p
                 self._prefilling.append(job)
             self._trim()
 

@@ -132,6 +132,11 @@ def test_one_call_alone_takes_prefill_and_a_token_time_for_each_further_token():
     assert table.finished_s[0] - table.first_token_s[0] == pytest.approx(expected)
 
 
+def test_a_prefill_has_its_base_besides_its_tokens():
+    spec = ReplicaSpec("r", batched=True, slots=4, service=ENGINE, speed=0.5, prefill_base_s=0.05)
+    assert run(spec, [(0.0, 100, 5.0)]).first_token_s[0] == pytest.approx((0.05 + 100 * 4e-4) / 0.5)
+
+
 def test_without_b_c_p_a_batched_replica_is_a_job_replica_but_for_the_first_token():
     calls = [(0.3 * i, 10, float(5 + i % 7)) for i in range(40)]
     service = EngineConstants(0.1)
