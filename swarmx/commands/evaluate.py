@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,25 +20,43 @@ Seeds = Annotated[
 ]
 
 
+SuiteNames = Annotated[
+    str | None,
+    typer.Option(
+        help="Suites, separated by commas; default: headline, with --log real_log.", show_default=False
+    ),
+]
+LogPath = Annotated[
+    Path | None,
+    typer.Option(
+        help="Execution log to train and evaluate on; default: the shipped one.", show_default=False
+    ),
+]
+ModelPath = Annotated[
+    Path | None,
+    typer.Option(help="Model that was trained on this log; default: train one.", show_default=False),
+]
+PolicyNames = Annotated[
+    str | None,
+    typer.Option(help="Policies, separated by commas; references always run as well.", show_default=False),
+]
+
+
 def evaluate(
-    suite: Annotated[
-        str | None, typer.Option(help="Suites, separated by commas; default: headline, with --log real_log.", show_default=False)
-    ] = None,
-    log: Annotated[
-        Path | None, typer.Option(help="Execution log (Parquet) to train and evaluate on; default: the shipped one.", show_default=False)
-    ] = None,
-    model: Annotated[
-        Path | None, typer.Option(help="Model that was trained on this log; default: train one.", show_default=False)
-    ] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="Policies, separated by commas; references always run as well.", show_default=False)
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer, shorter runs: minutes become seconds.")] = False,
+    suite: SuiteNames = None,
+    log: LogPath = None,
+    model: ModelPath = None,
+    policy: PolicyNames = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer, shorter runs: minutes become seconds.")
+    ] = False,
     seeds: Seeds = None,
     out: Out = Path("out"),
-    processes: Annotated[int | None, typer.Option(min=1, help="Default: one per core.", show_default=False)] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Default: one per core.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """Replay a log's workflows through competing policies and report P50, P95 and P99.
 
     A run that was stopped goes on where it was. The last line says what this cluster would gain over the best policy
@@ -49,8 +66,7 @@ def evaluate(
 
     names = tuple((suite or ("real_log" if log else "headline")).split(","))
     policies = tuple(policy.split(",")) if policy else None
-    command = _command(names, log, model, policies, quick, seeds)
-    request = Request(command, names, log, model, policies, quick, seeds, out, processes, as_json)
+    request = Request(names, log, model, policies, quick, seeds, out, processes, as_json)
     _show(run(request), out, as_json)
 
 
@@ -59,8 +75,7 @@ def demo(out: Out = Path("out"), seeds: Seeds = None, as_json: AsJson = False) -
     from swarmx.commands.evaluation_run import Request, run
 
     began = time.monotonic()
-    command = "swarmx demo" + (f" --seeds {seeds}" if seeds else "")
-    request = Request(command, ("headline", "real_log"), None, None, None, True, seeds, out, None, as_json)
+    request = Request(("headline", "real_log"), quick=True, seeds=seeds, out=out, quiet=as_json)
     _show(run(request), out, as_json)
     if not as_json:
         typer.echo(f"({time.monotonic() - began:.0f} s)", err=True)
@@ -75,19 +90,6 @@ def policies(
     print_registries(as_json)
 
 
-def _command(
-    suites: Sequence[str], log: Path | None, model: Path | None, policies: Sequence[str] | None, quick: bool, seeds: int | None
-) -> str:  # fmt: skip
-    """The command that gives the same report; where it is written does not matter."""
-    parts = ["swarmx evaluate", f"--suite {','.join(suites)}"]
-    parts += [f"--log {log}"] if log else []
-    parts += [f"--model {model}"] if model else []
-    parts += [f"--policy {','.join(policies)}"] if policies else []
-    parts += ["--quick"] if quick else []
-    parts += [f"--seeds {seeds}"] if seeds else []
-    return " ".join(parts)
-
-
 def _show(report: Report, out: Path, as_json: bool) -> None:
     from rich.console import Console
 
@@ -98,6 +100,6 @@ def _show(report: Report, out: Path, as_json: bool) -> None:
         return
     console = Console()
     for suite, regime in text.groups(report):
-        console.print(text.table(report, suite, regime))
-    console.print(f"\nreport: {out / 'report.html'}")
+        console.print(text.table(report, suite, regime, console.width))
+    console.print(f"report: {out / 'report.html'}", highlight=False)
     console.print(f"[bold]{text.verdict(report)}[/bold]", highlight=False)

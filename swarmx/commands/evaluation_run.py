@@ -25,18 +25,28 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for. command : what gives the same report again; log, model None: the shipped log, train one."""
+    """What was asked for. Without a log, the shipped one; without a model, one is trained on the log."""
 
-    command: str
     suites: tuple[str, ...]
-    log: Path | None
-    model: Path | None
-    policies: tuple[str, ...] | None
-    quick: bool
-    seeds: int | None
-    out: Path
+    log: Path | None = None
+    model: Path | None = None
+    policies: tuple[str, ...] | None = None
+    quick: bool = False
+    seeds: int | None = None
+    out: Path = Path("out")
     processes: int | None = None
     quiet: bool = False
+
+    @property
+    def command(self) -> str:
+        """What gives the same report again; where it is written and by how many processes does not matter."""
+        parts = ["swarmx evaluate", f"--suite {','.join(self.suites)}"]
+        parts += [f"--log {self.log}"] if self.log else []
+        parts += [f"--model {self.model}"] if self.model else []
+        parts += [f"--policy {','.join(self.policies)}"] if self.policies else []
+        parts += ["--quick"] if self.quick else []
+        parts += [f"--seeds {self.seeds}"] if self.seeds else []
+        return " ".join(parts)
 
 
 def run(request: Request) -> Report:
@@ -52,9 +62,15 @@ def run(request: Request) -> Report:
         model = request.model or _train(records, log, request, progress)
         material = _material(log, records, unseen_predictions(records, model))
         report = evaluate(
-            material, suites, plan, _meta(request, plan, log, records), request.out / "cells", calibration_of(records, model),
-            request.processes, lambda name, done, total: progress(name, done / total),
-        )  # fmt: skip
+            material,
+            suites,
+            plan,
+            _meta(request, plan, log, records),
+            request.out / "cells",
+            calibration_of(records, model),
+            request.processes,
+            lambda name, done, total: progress(name, done / total),
+        )
     write_report(report, request.out / "report.json")
     write_html(report, request.out / "report.html")
     return report

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from swarmx.sim import report_text as text
 from swarmx.sim.report import Calibration, Fidelity, Report
-from swarmx.sim.report_page import figure, name_of, pair, section, table
+from swarmx.sim.report_page import figure, pair, section, table
 from swarmx.sim.report_plots import Axis, Series, lines, log_axis, ranges, tail_axis
 
 
@@ -22,7 +22,7 @@ def arms(report: Report) -> str:
         counted = Counter(r.policy for r in sorted(rows, key=lambda r: r.p99_s))
         several = [policy for policy, count in counted.items() if count > 1]
         items = [
-            (r.policy, f"{name_of(r.policy)} · {r.arm or 'none'}", r.vs["led"].p99, *r.vs["led"].ci95)
+            (r.policy, f"{text.name_of(r.policy)} · {r.arm or 'none'}", r.vs["led"].p99, *r.vs["led"].ci95)
             for policy in several
             for r in sorted(rows, key=lambda r: text.arm_order(r.arm))
             if r.policy == policy

@@ -10,7 +10,7 @@ from swarmx.files import replacing
 from swarmx.sim import report_text as text
 from swarmx.sim.report import Curve, Ratio, Report, Row
 from swarmx.sim.report_evidence import about, arms, fidelity, predictor, without_gain
-from swarmx.sim.report_page import figure, name_of, page, pair, section, table
+from swarmx.sim.report_page import figure, page, pair, section, table
 from swarmx.sim.report_plots import Axis, Series, lines, log_axis, stacked, tail_axis
 
 PARTS = ("queue", "prefill", "decode", "tool")
@@ -70,8 +70,8 @@ def _card(one: text.Gain) -> str:
     return (
         f'<div class="card"><div class="suite">{html.escape(one.suite)}</div>'
         f'<div class="where">{html.escape(one.regime)} · load {one.load:g}'
-        f'</div><div class="big {mood}">{big}</div><div class="more">{name_of(one.policy)} '
-        f"({one.arm or 'no predictions'}) against {name_of(one.against)}<br>{between}</div></div>"
+        f'</div><div class="big {mood}">{big}</div><div class="more">{text.name_of(one.policy)} '
+        f"({one.arm or 'no predictions'}) against {text.name_of(one.against)}<br>{between}</div></div>"
     )
 
 
@@ -102,8 +102,8 @@ def _series(points: Iterable[tuple[str, float, float]]) -> list[Series]:
     by_policy: dict[str, list[tuple[float, float]]] = {}
     for policy, x, y in points:
         by_policy.setdefault(policy, []).append((x, y))
-    drawn = [name for name in PLOTTED if name in by_policy]
-    return [Series(name, name_of(name), by_policy[name]) for name in drawn]
+    drawn = [name for name in PLOTTED if len(by_policy.get(name, ())) > 1]
+    return [Series(name, text.name_of(name), by_policy[name]) for name in drawn]
 
 
 def _closer(report: Report) -> str:
@@ -137,7 +137,7 @@ def _panel(report: Report, suite: str, regime: str, load: float) -> str:
     curves = [
         c for c in report.figures.curves if (c.suite, c.regime, c.load) == here and (c.policy, c.arm) in shown
     ]
-    plots = _cdf(curves) + _where(curves) if curves else ""
+    plots = _cdf(curves, rows[0].n / len(report.meta.seeds)) + _where(curves) if curves else ""
     key = html.escape(f"{suite} · {regime}|{load:g}")
     return f'<div data-panel="{key}">{_table(report, rows, calls)}{plots}</div>'
 
@@ -162,26 +162,33 @@ def _table_row(row: Row, call: Row | None, most: str) -> str:
     cells += ["" if row.slo_attainment is None else f"{row.slo_attainment * 100:.1f} %"]
     cells += [html.escape(most)]
     dot = f'<span class="dot p-{row.policy}"></span>'
-    named = f'<td data-p="{row.policy}">{dot}{name_of(row.policy)}</td><td class="text">{row.arm or "–"}</td>'
+    named = f'<td data-p="{row.policy}">{dot}{text.name_of(row.policy)}</td><td class="text">{row.arm or "–"}</td>'
     return f'<tr class="{kind}">{named}' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
 def _ratio(ratio: Ratio | None) -> str:
-    return f"{ratio.p99:.2f} <small>{ratio.ci95[0]:.2f}–{ratio.ci95[1]:.2f}</small>" if ratio else ""
+    if ratio is None:
+        return ""
+    low, high = ratio.ci95
+    return f"{ratio.p99:.2f} <small>{low:.2f}–{high:.2f}</small>" if low < high else f"{ratio.p99:.2f}"
 
 
-def _cdf(curves: Sequence[Curve]) -> str:
+def _cdf(curves: Sequence[Curve], per_seed: float) -> str:
+    top = 0.999 if per_seed >= 500 else 0.99  # a higher quantile of so few workflows is their maximum
     series = _series(
         (c.policy, seconds, level)
         for c in curves
         for level, seconds in zip(c.levels, c.latency_s, strict=True)
+        if level <= top
     )
     x = log_axis("workflow latency", [seconds for s in series for seconds, _ in s.points], " s")
-    plot = lines(series, x, tail_axis("share of workflows done"), (1060, 380), labelled=False, dots=False)
+    plot = lines(
+        series, x, tail_axis("share of workflows done", top), (1060, 380), labelled=False, dots=False
+    )
     key = "".join(
-        f'<span data-p="{c.policy}"><i style="background:var(--{c.policy})"></i>{name_of(c.policy)}</span>'
-        for c in sorted(curves, key=lambda c: c.latency_s[-1]) if c.policy in PLOTTED
-    )  # fmt: skip
+        f'<span data-p="{s.name}"><i style="background:var(--{s.name})"></i>{s.label}</span>'
+        for s in sorted(series, key=lambda s: s.points[-1][0])
+    )
     note = "The scale stretches towards 100 %, where the tail is."
     return figure("How long workflows take", f'<div class="key">{key}</div>{plot}', note)
 
@@ -189,7 +196,7 @@ def _cdf(curves: Sequence[Curve]) -> str:
 def _where(curves: Sequence[Curve]) -> str:
     rank = {name: i for i, name in enumerate(reversed(PLOTTED))}
     kept = sorted((c for c in curves if c.policy in rank), key=lambda c: sum(c.parts_s.values()))
-    bars = [(c.policy, name_of(c.policy), {p: c.parts_s.get(p, 0.0) for p in PARTS}) for c in kept]
+    bars = [(c.policy, text.name_of(c.policy), {p: c.parts_s.get(p, 0.0) for p in PARTS}) for c in kept]
     key = "".join(f'<span><i style="background:var(--{part})"></i>{part}</span>' for part in PARTS)
     note = "Mean seconds per workflow along its critical path: the chain of calls that decided when it ended."
     return figure(

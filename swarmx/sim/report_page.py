@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-SHORT = {"least_outstanding_per_speed": "LED", "least_outstanding": "least outstanding"}
-
 # One colour per policy and per part of a workflow's time, chosen to differ on white and on near-black.
 LIGHT = {
     "late": "#d9480f",
@@ -209,8 +207,3 @@ def figure(title: str, inside: str, note: str = "") -> str:
     """A titled card around a plot or a table."""
     said = f'<p class="note">{note}</p>' if note else ""
     return f'<div class="figure"><h3>{html.escape(title)}</h3>{said}{inside}</div>'
-
-
-def name_of(policy: str) -> str:
-    """A policy's name as people write it."""
-    return SHORT.get(policy, policy.replace("_", " "))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from swarmx.sim.report import Ratio, Report, Row
@@ -24,6 +25,15 @@ HEADLINE_LOAD = 0.8
 ARM_SHOWN = ("oracle", "trained", "type", "none")  # best informed first
 MISSED = 0.1  # a gain as large as this is not called "nothing" while the interval holds it
 WORTH = 0.03  # gains below this share are within what a change of workload moves, whatever their interval
+
+
+SHORT = {LED: "LED", "least_outstanding": "least outstanding"}
+ROOMY = 110  # columns of a terminal that also shows P99 at the other loads
+
+
+def name_of(policy: str) -> str:
+    """A policy's name as people write it."""
+    return SHORT.get(policy, policy.replace("_", " "))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +124,7 @@ def sentence(one: Gain, seeds: int) -> str:
     """One gain in words, with its interval."""
     arm = f" ({one.arm} predictions)" if one.arm else ""
     place, who = f"{one.regime}, load {one.load:g}", f"{one.policy}{arm}"
-    against = f"the best policy without predictions there, {one.against}"
+    against = f"the best policy without predictions there, {name_of(one.against)}"
     change = (one.ratio.p99 - 1) * 100
     low, high = ((bound - 1) * 100 for bound in one.ratio.ci95)
     if one.is_real:
@@ -164,25 +174,46 @@ def max_load(report: Report, row: Row) -> str:
     return f"≥ {every[-1]:g}" if row.max_rate_at_slo >= every[-1] else f"{row.max_rate_at_slo:.2f}"
 
 
-def table(report: Report, suite: str, regime: str) -> Table:
-    """Workflow P99 per load and, at the main load, the other percentiles and the paired ratio to LED."""
+def table(report: Report, suite: str, regime: str, width: int = 80) -> Table:
+    """Percentiles of whole workflows at the main load, with P99 relative to LED and round robin.
+
+    Policies that use predictions are shown with their default arm, which the title names.
+    width : of the terminal; where there is room, P99 at the other loads as well
+    """
     at = main_load(report, suite, regime)
-    every = loads(report, suite, regime)
-    out = Table(title=f"{suite} · {regime}: seconds of whole workflows, {len(report.meta.seeds)} seeds")
-    for name in ("policy", "arm"):
-        out.add_column(name)
-    for load in every:
-        out.add_column(f"P99 at {load:g}", justify="right")
-    for name in (f"P50 at {at:g}", f"P95 at {at:g}", f"P99 / LED at {at:g}", "max load at SLO"):
-        out.add_column(name, justify="right")
-    by_load = {load: {row.policy: row for row in rows_at(report, suite, regime, load)} for load in every}
-    for policy, row in by_load[at].items():
-        p99 = [f"{by_load[load][policy].p99_s:.3g}" if policy in by_load[load] else "" for load in every]
-        led = row.vs.get("led")
-        ratio = f"{led.p99:.2f} [{led.ci95[0]:.2f}, {led.ci95[1]:.2f}]" if led else ""
-        style = "bold" if policy == "late" else "dim" if policy in BOUNDS else None
-        out.add_row(
-            policy, row.arm or "", *p99, f"{row.p50_s:.3g}", f"{row.p95_s:.3g}", ratio, max_load(report, row),
-            style=style,
-        )  # fmt: skip
+    others = [load for load in loads(report, suite, regime) if load != at] if width >= ROOMY else []
+    rows = sorted(rows_at(report, suite, regime, at), key=lambda row: row.p99_s)
+    arms = ", ".join(dict.fromkeys(row.arm for row in rows if row.arm and row.policy not in BOUNDS)) or "none"
+    seeds = len(report.meta.seeds)
+    title = f"{suite}, {regime}, load {at:g}: workflow seconds, {seeds} seeds, predictions {arms}"
+    out = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    out.add_column("policy", no_wrap=True)
+    for name in (
+        "P50",
+        "P95",
+        "P99",
+        "P99 / LED",
+        "/ RR",
+        "max load",
+        *(f"P99 at {load:g}" for load in others),
+    ):
+        out.add_column(name, justify="right", no_wrap=True)
+    elsewhere = {load: {row.policy: row for row in rows_at(report, suite, regime, load)} for load in others}
+    for row in rows:
+        figures = [f"{seconds:.3g}" for seconds in (row.p50_s, row.p95_s, row.p99_s)]
+        robin = row.vs.get("round_robin")
+        ratios = [_with_interval(row.vs.get("led")), f"{robin.p99:.2f}" if robin else ""]
+        further = [
+            f"{found[row.policy].p99_s:.3g}" if row.policy in found else "" for found in elsewhere.values()
+        ]
+        style = "bold" if row.policy == "late" else "dim" if row.policy in BOUNDS else None
+        cells = (*figures, *ratios, max_load(report, row), *further)
+        out.add_row(name_of(row.policy), *cells, style=style)
     return out
+
+
+def _with_interval(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return ""
+    low, high = ratio.ci95
+    return f"{ratio.p99:.2f} [{low:.2f}, {high:.2f}]" if low < high else f"{ratio.p99:.2f}"
