@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,10 +11,10 @@ import numpy as np
 
 from swarmx import kernel
 from swarmx.guard import ObservedLengths
-from swarmx.ordering import Order
+from swarmx.ordering import Asked, Hooks, LaneOrder, Order
 from swarmx.state import ClusterState
 from swarmx.types import PRIORITIES, Call, Prediction, Source
-from swarmx.waiting import Lengths, Waiting, lengths_of
+from swarmx.waiting import Key, Lengths, Waiting, lengths_of
 
 MAX_WORKFLOWS = 100_000  # workflows whose predicted work is remembered
 
@@ -27,24 +28,50 @@ class Intake:
     own_of, sd_weight, level : what counts as the call's own output tokens: "mean", "mean_sd" or "quantile"
     """
 
-    order: Order
+    order: Order | LaneOrder
     tier: Source = "neural"
     own_of: Literal["mean", "mean_sd", "quantile"] = "mean"
     sd_weight: float = 0.5
     level: float = 0.95
     observed: ObservedLengths = field(default_factory=ObservedLengths)
+    levels: Callable[[Call], int] = lambda call: PRIORITIES.index(call.priority)
     _works: OrderedDict[str, float] = field(default_factory=OrderedDict)
     _last: tuple[Prediction, int | None, Lengths] | None = None
+
+    def __post_init__(self) -> None:
+        self.hooks = Hooks.of(self.order)
 
     def entry(
         self, call: Call, prediction: Prediction | None, since_s: float, cluster: ClusterState, batched: bool
     ) -> Waiting:
-        """The entry of a call that waits since then; its key is final until another prediction comes."""
+        """The entry of a call that waits since then; the order is told of it and asked for its key."""
         if prediction is None or self.tier != "neural":
             prediction = self.observed.expect(None if self.tier == "pool_mean" else call.type)
-        order_key = self.order.key(call, self._workflow_work(call, prediction, cluster), batched)
-        key = (PRIORITIES.index(call.priority), order_key, call.arrival_s, call.id)
-        return Waiting(call, prediction, self._lengths(prediction, call.max_tokens), key, since_s)
+        lengths = self._lengths(prediction, call.max_tokens)
+        waiting = Waiting(call, prediction, lengths, (0, 0.0, 0.0, ""), since_s)
+        asked = self._asked(waiting, cluster, batched, since_s)
+        self.hooks.arrived(asked)
+        waiting.key = self._key(asked)
+        waiting.level, waiting.order_key = waiting.key[0], waiting.key[1]
+        return waiting
+
+    def again(self, waiting: Waiting, cluster: ClusterState, batched: bool, now: float) -> Key:
+        """Class and key of a waiting call, asked once more."""
+        return self._key(self._asked(waiting, cluster, batched, now))
+
+    def _key(self, asked: Asked) -> Key:
+        call = asked.call
+        return self.levels(call), self.order.key(asked), call.arrival_s, call.id
+
+    def _asked(self, waiting: Waiting, cluster: ClusterState, batched: bool, now: float) -> Asked:
+        call, token_s, prefill_s = waiting.call, 1.0, 0.0
+        work_s = self._workflow_work(call, waiting.prediction, cluster)
+        if cluster.is_fitted:
+            a, b, p = cluster.replicas[[kernel.A, kernel.B, kernel.P]].mean(axis=1).tolist()
+            token_s, prefill_s = a + b, p
+        return Asked(
+            call, waiting.prediction, waiting.lengths, work_s, token_s, prefill_s, batched, now, waiting.attained
+        )
 
     def _lengths(self, prediction: Prediction, max_tokens: int | None) -> Lengths:
         last = self._last  # fallback predictions come again and again

@@ -4,8 +4,8 @@ In every walk the waiting calls are taken in order. Each looks at all replicas, 
 enough of their calls have ended; if the cheapest can take it now it starts there, else it reserves a place there for
 the rest of this walk and stays unbound. Nothing is promised from one walk to the next, except to calls that are due.
 
-Starvation bound, of our own queue alone: a call that was overtaken `overtakes` times or held `hold_services` mean
-service times is due. Due calls are looked at first, oldest first, and keep the replica they wait for; so a due call
+Starvation bound, of our own queue alone: calls that were overtaken too often or held too long are due, as
+`swarmx.ordering.aging` says. Due calls are looked at first, oldest first, and keep the replica they wait for; so a due call
 starts at the latest when the calls running there then, and earlier-due calls started there, have ended.
 """
 
@@ -33,13 +33,10 @@ class LateWalk:
 
     harm_weight : weight of the delay caused to running calls; None chooses 1, or 0.5 where prompts are long on average
     prefix_weight : weight of prefill seconds; 2 where sessions come back with a longer prefix
-    overtakes, hold_services : when a call is due
     """
 
     harm_weight: float | None = None
     prefix_weight: float = 1.0
-    overtakes: int = 64
-    hold_services: float = 30.0
     long_prompt_tokens: float = 4000.0
 
     def weight_of_harm(self, mean_prompt: float) -> float:
@@ -51,30 +48,23 @@ class LateWalk:
     def starts(
         self,
         queue: WaitingQueue,
+        due: tuple[list[Waiting], list[Waiting]],
         cluster: ClusterState,
-        mean_service_s: float,
         mean_prompt: float,
         now: float,
     ) -> Iterator[tuple[Waiting, int]]:
         """Yield each call to start and the index of its replica.
 
         The caller refreshes the cluster before, and carries out each start before it takes the next.
-        mean_service_s, mean_prompt : running means of the pool
+        due : those that go before all others and those that go after them; marked in the queue, which skips them
+        mean_prompt : running mean of the pool
         """
         walk = _Walk(cluster, queue, self.weight_of_harm(mean_prompt), self.prefix_weight, now)
-        held_since = now - self.hold_services * mean_service_s if mean_service_s > 0 else -np.inf
-        if due := _due(queue, self.overtakes, held_since, now):
-            yield from walk.over_due(due)
+        if due[0]:
+            yield from walk.over_due(due[0])
         yield from walk.over_others()
-
-
-def _due(queue: WaitingQueue, overtakes: int, held_since: float, now: float) -> list[Waiting]:
-    """Calls that are due, those first that came due first; their rows are skipped among the others from now on."""
-    due = [queue.slice(place, 1)[0] for place in queue.mark_due(overtakes, held_since)]
-    for waiting in due:
-        if waiting.due_s is None:
-            waiting.due_s = now
-    return sorted(due, key=lambda w: (w.due_s, w.key))
+        if due[1]:
+            yield from walk.over_due(due[1])
 
 
 class _Walk:

@@ -9,7 +9,7 @@ from typing import Any
 from swarmx.engine import EngineConstants, OnlineFit
 from swarmx.errors import BadInput
 from swarmx.late import LateWalk
-from swarmx.ordering import Fcfs, OldestWorkflow
+from swarmx.ordering import Aging, Fcfs, OldestWorkflow, order_named
 from swarmx.routing.completion import Completion
 from swarmx.routing.composed import Composed
 from swarmx.routing.counts import (
@@ -40,7 +40,9 @@ def _counts(placement: Callable[[], Any]) -> Callable[[], Combination]:
 
 
 def _late(work_weight: float | None) -> Callable[[], Combination]:
-    return lambda: Combination(LeastOutstandingPerSpeed(), OldestWorkflow(work_weight), binding="late", late=LateWalk())
+    return lambda: Combination(
+        LeastOutstandingPerSpeed(), OldestWorkflow(work_weight), binding="late", late=LateWalk(), aging=Aging()
+    )
 
 
 PRESETS: dict[str, Preset] = {
@@ -90,18 +92,23 @@ def preset(name: str, seed: int = 0, engines: dict[str, EngineConstants] | None 
     """A scheduler of that name.
 
     engines : known constants per device kind; what is not given is learned from observed tokens
-    options : fields of `Combination` to replace, and `harm_weight`, `prefix_weight`, `overtakes`, `hold_services`
-        of the walk, and `work_weight` of the order
+    options : fields of `Combination` to replace (`order` may be a name), `harm_weight`, `prefix_weight` of the walk,
+        `overtakes`, `hold_services`, `hold_s`, `share` of the starvation tier, and `work_weight` of the order
     Raises BadInput for an unknown name or option.
     """
     if name not in PRESETS:
         raise BadInput(f"unknown policy {name!r}; choose one of {', '.join(PRESETS)}")
+    if isinstance(options.get("order"), str):
+        options["order"] = order_named(options.pop("order"))
     parts = PRESETS[name].parts()
-    walk = {k: options.pop(k) for k in ("harm_weight", "prefix_weight", "overtakes", "hold_services") if k in options}
-    if walk and parts.late is None:
-        raise BadInput(f"policy {name!r} does not walk a queue, so {', '.join(walk)} cannot be set")
+    walk = {k: options.pop(k) for k in ("harm_weight", "prefix_weight") if k in options}
+    tier = {k: options.pop(k) for k in ("overtakes", "hold_services", "hold_s", "share") if k in options}
+    if (walk and parts.late is None) or (tier and parts.binding == "immediate"):
+        raise BadInput(f"policy {name!r} does not walk a queue, so {', '.join(walk | tier)} cannot be set")
     if walk and parts.late is not None:
         parts = replace(parts, late=replace(parts.late, **walk))
+    if tier:
+        parts = replace(parts, aging=replace(parts.aging or Aging(), **tier))
     if "work_weight" in options:
         parts = replace(parts, order=OldestWorkflow(options.pop("work_weight")))
     try:

@@ -20,11 +20,11 @@ from swarmx.engine import OnlineFit
 from swarmx.explain import candidates_of, receipt_of
 from swarmx.intake import Intake
 from swarmx.late import LateWalk
-from swarmx.ordering import Order
+from swarmx.ordering import Aging, LaneOrder, Order, aging_of, queue_for
 from swarmx.routing.placement import Placement, outstanding
 from swarmx.state import ClusterState
 from swarmx.types import Call, CallRecord, Candidate, Decision, Prediction, Receipt, Reject, ReplicaState, Source, Start
-from swarmx.waiting import Waiting, WaitingQueue
+from swarmx.waiting import Waiting
 
 SERVICE_MEMORY = 500  # calls over which the running means of service time and prompt length are taken
 
@@ -37,12 +37,13 @@ class Combination:
         walk it looks ahead
     tier, own_of, sd_weight, level : see `swarmx.intake.Intake`
     refuse_s : how long a replica that refused a call is not asked again for it
+    aging : the starvation tier of late binding; None has none, unless the order asks for one
     learns : whether finished calls feed the service model; placements that only count do without
     block_tokens : size of the blocks that `Call.prefix_blocks` hashes
     """
 
     placement: Placement
-    order: Order
+    order: Order | LaneOrder
     binding: Literal["immediate", "late"] = "immediate"
     late: LateWalk | None = None
     tier: Source = "neural"
@@ -52,6 +53,7 @@ class Combination:
     refuse_s: float = 1.0
     learns: bool = True
     block_tokens: int = 64
+    aging: Aging | None = None
 
 
 @dataclass
@@ -70,8 +72,10 @@ class Scheduler:
     def __post_init__(self) -> None:
         parts = self.parts
         self.cluster = ClusterState(self.fit, parts.learns, parts.block_tokens)
-        self.queue = WaitingQueue()
+        self.queue = queue_for(parts.order)
+        self.aging = aging_of(parts.aging, parts.order)
         self.intake = Intake(parts.order, parts.tier, parts.own_of, parts.sd_weight, parts.level)
+        self.hooks = self.intake.hooks
         self.rng = np.random.default_rng(self.seed)
         self.mean_service_s = 0.0
         self.mean_prompt = 0.0
@@ -102,10 +106,9 @@ class Scheduler:
         waiting = self.queue.get(call_id)
         if waiting is None:
             return []
-        fresh = self.intake.entry(waiting.call, prediction, waiting.since_s, self.cluster, self._batched)
-        self.queue.remove(waiting)
-        waiting.prediction, waiting.lengths, waiting.key = fresh.prediction, fresh.lengths, fresh.key
-        self.queue.add(waiting)
+        fresh = self.intake.entry(waiting.call, prediction, now, self.cluster, self._batched)
+        waiting.prediction, waiting.lengths = fresh.prediction, fresh.lengths
+        self.queue.rekey(waiting, fresh.key)
         return self._bind(now)
 
     def started(self, call_id: str, now: float) -> list[Decision]:
@@ -116,6 +119,8 @@ class Scheduler:
     def progress(self, call_id: str, tokens: float, now: float) -> list[Decision]:
         """A running call has produced so many tokens in all."""
         self.cluster.progress(call_id, tokens, now)
+        if (waiting := self._bound.get(call_id)) is not None:
+            self.hooks.progressed(waiting, tokens, now)
         return []
 
     def finished(self, record: CallRecord, now: float, retry: bool = False) -> list[Decision]:
@@ -125,7 +130,9 @@ class Scheduler:
             waiting = self.queue.get(record.call_id)
             if waiting is not None and not retry:
                 self.queue.remove(waiting)
+                self.hooks.withdrawn(waiting, now)
         elif record.status == "ok":
+            self.hooks.stopped(waiting, record.output_tokens, now, True)
             flight = self.cluster.finish(record.call_id, record.output_tokens, now)
             self.intake.observed.observe(record.type, record.output_tokens)
             if flight is not None:
@@ -134,6 +141,7 @@ class Scheduler:
                 self.mean_service_s += (service_s - self.mean_service_s) / min(self._served, SERVICE_MEMORY)
         else:
             self.cluster.remove(record.call_id, now)
+            self.hooks.stopped(waiting, record.output_tokens, now, not retry)
             if retry:
                 self.queue.add(waiting)
         return self._bind(now)
@@ -146,6 +154,7 @@ class Scheduler:
             self.cluster.report(state)
         if waiting is not None:
             waiting.refused[state.id] = now + self.parts.refuse_s
+            self.hooks.stopped(waiting, 0.0, now, False)
             self.queue.add(waiting)
         return self._bind(now)
 
@@ -155,6 +164,7 @@ class Scheduler:
         for call_id in self.cluster.set_replicas(states, now):
             waiting = self._bound.pop(call_id, None)
             if waiting is not None:
+                self.hooks.stopped(waiting, 0.0, now, False)
                 self.queue.add(waiting)
         return self._bind(now)
 
@@ -166,6 +176,7 @@ class Scheduler:
             if waiting is None or replica not in self.cluster.index:
                 return
             self.queue.remove(waiting)
+            self.hooks.started(waiting, now)
             self._bound[call_id] = waiting
         elif self.cluster.flights[call_id].replica == replica or replica not in self.cluster.index:
             return
@@ -181,14 +192,19 @@ class Scheduler:
     # ---- decisions ----
 
     def _bind(self, now: float) -> list[Decision]:
+        self.hooks.passed(now)
         if not self.queue or not self.cluster.states:
             return []
+        for call_id in self.hooks.stale():
+            if (waiting := self.queue.get(call_id)) is not None:
+                self.queue.rekey(waiting, self.intake.again(waiting, self.cluster, self._batched, now))
+        self.queue.settle()
         if self.parts.late is not None:
             free = self.cluster.refresh(now)
             if free == 0:
                 return []
             if self.cluster.is_fitted:
-                starts = self.parts.late.starts(self.queue, self.cluster, self.mean_service_s, self.mean_prompt, now)
+                starts = self.parts.late.starts(self.queue, self._due(now), self.cluster, self.mean_prompt, now)
                 return [self._start(waiting, i, now) for waiting, i in starts]
         return self._bind_by_placement(now)
 
@@ -196,7 +212,9 @@ class Scheduler:
         """Each waiting call in order on its cheapest replica; under late binding only on one that is free."""
         decisions: list[Decision] = []
         late = self.parts.binding == "late"
-        for waiting in list(self.queue):
+        first, last = self._due(now)
+        chosen = set(map(id, (*first, *last)))
+        for waiting in (*first, *(w for w in list(self.queue) if id(w) not in chosen), *last):
             usable = self.usable(waiting, now)
             if late:
                 room, slot_free = self._room(waiting)
@@ -207,6 +225,11 @@ class Scheduler:
                 costs = self.parts.placement.costs(waiting, self.cluster, usable, now, self.rng)
                 decisions.append(self._start(waiting, self._cheapest(costs, usable), now))
         return decisions
+
+    def _due(self, now: float) -> tuple[list[Waiting], list[Waiting]]:
+        if self.aging is None:
+            return [], []
+        return self.aging.split(self.queue, self.mean_service_s, now)
 
     def _room(self, waiting: Waiting) -> tuple[NDArray[np.bool_], bool]:
         """((R,) replicas with a free slot and KV room for the call, whether any has a free slot)."""
@@ -241,6 +264,8 @@ class Scheduler:
         waiting.attempts += 1
         receipt = self._receipt(waiting, "start", now, replica) if self.receipts else None
         self.queue.start(waiting)
+        self.hooks.started(waiting, now)
+        self.queue.settle()
         self._bound[call.id] = waiting
         self.cluster.start(call, waiting.lengths, i, now)
         return Start(call.id, replica, receipt)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,6 +54,9 @@ class Waiting:
     since_s, overtaken : what makes it due; the queue's table counts overtakes while it waits
     due_s : when it came due; pin : the replica a due call waits for
     refused : replica -> time until which it is not asked again
+    level : its class, the number of its priority or of a better one that it has inherited
+    order_key : what the discipline said; the key may be of another making (see `swarmx.ordering.lanes`)
+    interrupted : how often it was taken off a replica; attained : output tokens that it had produced by then
     """
 
     call: Call
@@ -66,12 +69,17 @@ class Waiting:
     pin: str = NO_PIN
     attempts: int = 0
     refused: dict[str, float] = field(default_factory=dict)
+    level: int = 1
+    order_key: float = 0.0
+    interrupted: int = 0
+    attained: float = 0.0
 
 
 class WaitingQueue:
     """Waiting calls sorted by key, with their numbers in a table of the same order (columns in `swarmx.kernel`).
 
-    Insertion and removal cost a binary search and a memory move.
+    Insertion and removal cost a binary search and a memory move. A call with an infinite second key is kept but not in
+    the order, and not offered, until `rekey` gives it another.
     """
 
     def __init__(self) -> None:
@@ -81,6 +89,7 @@ class WaitingQueue:
         self._table: Array = np.zeros((64, kernel.WAITING_COLUMNS))
         self.tracking_prefix = 0  # calls that carry prefix blocks
         self.refused = 0  # calls that some replica has refused
+        self.starts_since_due = 0
 
     def __len__(self) -> int:
         return len(self._items)
@@ -99,6 +108,9 @@ class WaitingQueue:
         call, lengths = waiting.call, waiting.lengths
         if call.id in self._by_id:
             raise ValueError(f"call {call.id!r} waits already")
+        if waiting.key[1] == np.inf:
+            self._by_id[call.id] = waiting
+            return
         place, size = bisect_left(self._keys, waiting.key), len(self._items)
         if size == len(self._table):
             self._table = np.concatenate([self._table, np.zeros_like(self._table)])
@@ -116,7 +128,10 @@ class WaitingQueue:
         self.refused += bool(waiting.refused)
 
     def remove(self, waiting: Waiting) -> int:
-        """Take a call out; returns the place it had."""
+        """Take a call out; returns the place it had, 0 for one that was not in the order."""
+        if waiting.key[1] == np.inf:
+            del self._by_id[waiting.call.id]
+            return 0
         place = bisect_left(self._keys, waiting.key)
         waiting.overtaken = int(self._table[place, kernel.W_OVERTAKEN])
         size = len(self._items)
@@ -129,6 +144,17 @@ class WaitingQueue:
     def start(self, waiting: Waiting) -> None:
         """Take out a call that starts; those with a smaller key were overtaken once more."""
         self._table[: self.remove(waiting), kernel.W_OVERTAKEN] += 1
+        self.starts_since_due = 0 if waiting.due_s is not None else self.starts_since_due + 1
+
+    def rekey(self, waiting: Waiting, key: Key) -> None:
+        """Give a waiting call another place."""
+        self.remove(waiting)
+        waiting.key = key
+        waiting.level, waiting.order_key = key[0], key[1]
+        self.add(waiting)
+
+    def settle(self) -> None:
+        """Bring the order up to date with the discipline; here a key changes only by `rekey`."""
 
     def slice(self, place: int, count: int) -> list[Waiting]:
         """Up to `count` calls from that place on."""
@@ -142,10 +168,18 @@ class WaitingQueue:
         """(WAITING_COLUMNS,) numbers of one call; a view."""
         return np.asarray(self._table[bisect_left(self._keys, waiting.key)])
 
-    def mark_due(self, overtakes: int, since_s: float) -> list[int]:
-        """Places of calls that were overtaken so often or have waited since then; they are due from now on."""
+    def mark_due(self, overtakes: int, since_s: Sequence[float]) -> list[int]:
+        """Places of calls that were overtaken so often or have waited since then; they are due from now on.
+
+        since_s : by class
+        """
         table = self._table[: len(self._items)]
-        mask = (table[:, kernel.W_OVERTAKEN] >= overtakes) | (table[:, kernel.W_SINCE] <= since_s)
+        mask = table[:, kernel.W_OVERTAKEN] >= overtakes
+        begin = 0
+        for level, since in enumerate(since_s):
+            end = bisect_left(self._keys, (level + 1,))
+            mask[begin:end] |= table[begin:end, kernel.W_SINCE] <= since
+            begin = end
         mask |= table[:, kernel.W_DUE] < 0
         if not mask.any():
             return []

@@ -14,8 +14,8 @@ LAYERS = [
     {"config"},
     {"adapters", "sim", "presets", "client"},
     {"scheduler", "scaler", "explain", "intake", "late"},
-    {"routing", "ordering", "scaling", "admission", "guard", "drift", "adapt", "predict", "logs", "demand"},
-    {"state", "waiting", "usage", "silence", "engine", "prefix", "kernel"},
+    {"routing", "ordering", "scaling", "admission", "preemption", "fairness", "guard", "drift", "adapt", "predict", "logs", "demand"},
+    {"state", "waiting", "callgraph", "usage", "silence", "engine", "prefix", "kernel"},
     {"types", "errors", "files"},
     {"quantiles"},
 ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from swarmx.types import Call
+from swarmx.ordering.contract import Asked
 
 
 @dataclass(frozen=True, slots=True)
 class Fcfs:
     """Calls in the order of their own arrival; nobody is overtaken."""
 
-    def key(self, call: Call, workflow_work_s: float, batched: bool) -> float:
-        return call.arrival_s
+    def key(self, asked: Asked) -> float:
+        return asked.call.arrival_s

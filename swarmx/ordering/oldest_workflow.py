@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from swarmx.types import Call
+from swarmx.ordering.contract import Asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,6 @@ class OldestWorkflow:
 
     work_weight: float | None = None
 
-    def key(self, call: Call, workflow_work_s: float, batched: bool) -> float:
-        weight = (0.1 if batched else 0.25) if self.work_weight is None else self.work_weight
-        return call.workflow_start_s + weight * workflow_work_s
+    def key(self, asked: Asked) -> float:
+        weight = (0.1 if asked.batched else 0.25) if self.work_weight is None else self.work_weight
+        return asked.call.workflow_start_s + weight * asked.workflow_work_s

@@ -1,0 +1,56 @@
+"""The starvation tier: which waiting calls go before all others because they have waited, or been overtaken, enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from swarmx.waiting import Waiting, WaitingQueue
+
+NO_HOLD = (inf, inf, inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Aging:
+    """When a call is due. It keeps its class and key; the tier stands before every class.
+
+    overtakes : calls with larger keys that may start before it
+    hold_services, hold_s : it may wait so many mean service times, and so many seconds by class (high, normal, low);
+        the smaller counts
+    share : of all starts, those that the tier may take ahead of others that could start; 1: due calls always go first
+
+    Bound, for calls that some free replica can take: when a call comes due while D others are due already, it is at
+    latest the (D + 1)-th start after that with share 1, because the tier is served in the order of coming due and
+    nothing else is looked at before it. With a smaller share at least every ceil(1 / share)-th start is the tier's, so
+    it is at latest start number ceil(1 / share) * (D + 1). A share below 1 keeps classes apart in lasting overload,
+    where otherwise all calls come due and the order decays to first come first served.
+    """
+
+    overtakes: int = 64
+    hold_services: float = 30.0
+    hold_s: tuple[float, float, float] = NO_HOLD
+    share: float = 1.0
+
+    def split(self, queue: WaitingQueue, mean_service_s: float, now: float) -> tuple[list[Waiting], list[Waiting]]:
+        """(due calls that go first, due calls that go last), each oldest due first; the rest stand between them."""
+        relative = self.hold_services * mean_service_s if mean_service_s > 0 else inf
+        places = queue.mark_due(self.overtakes, [now - min(relative, hold) for hold in self.hold_s])
+        due = [queue.slice(place, 1)[0] for place in places]
+        for waiting in due:
+            if waiting.due_s is None:
+                waiting.due_s = now
+        due.sort(key=lambda w: (w.due_s, w.key))
+        if self.share >= 1:
+            return due, []
+        first = int(queue.starts_since_due + 1 >= 1 / self.share)
+        return due[:first], due[first:]
+
+
+def aging_of(aging: Aging | None, order: object) -> Aging | None:
+    """The configured tier, with the holds that the discipline itself asks for."""
+    own: tuple[float, float, float] | None = getattr(order, "hold_s", None)
+    if own is None:
+        return aging
+    base = Aging(overtakes=2**62, hold_services=inf) if aging is None else aging
+    high, normal, low = (min(a, b) for a, b in zip(base.hold_s, own, strict=True))
+    return replace(base, hold_s=(high, normal, low))
