@@ -11,8 +11,8 @@ from numba import njit
 
 # rows of the replica table, (ROWS, R)
 SLOTS, CONTEXT, KV_CAPACITY, MINE, OTHER, OTHER_KV, REPORTED_KV, SENT_SINCE_KV = range(8)
-STALL_UNTIL, A, B, C, P, USABLE, N, KV, REMAINING, TAU, AWAITING = range(8, 19)
-REPLICA_ROWS = 19
+STALL_UNTIL, A, B, C, P, USABLE, N, KV, REMAINING, TAU, AWAITING, MINE_REST, MINE_NEED = range(8, 21)
+REPLICA_ROWS = 21
 
 # columns of the in-flight table, (calls, FLIGHT_COLUMNS + K); the grid's values follow
 F_REPLICA, F_MEAN, F_PROMPT, F_AGE, F_AGE_AT, F_DECODING, F_EXCESS, F_NEED, F_REST = range(9)
@@ -48,19 +48,15 @@ def remaining_mean(levels, values, excess, age):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def refresh(replicas, flights, count, levels, now):  # type: ignore[no-untyped-def]
+def refresh(replicas, flights, count, begin, rows, levels, now):  # type: ignore[no-untyped-def]
     """Bring N, KV, REMAINING and TAU of every replica up to date.
 
     A decoding call's age is extrapolated from its last report at the replica's current speed; its need is its held
-    prompt and half of what it is now expected to produce. Returns the number of usable replicas with a free slot.
+    prompt and half of what it is now expected to produce. Of `count` flights, `rows` from row `begin` on and around
+    are looked at; the others keep what was last found. Returns the number of usable replicas with a free slot.
     """
-    r_count = replicas.shape[1]
-    kv_mine = np.zeros(r_count)
-    for r in range(r_count):
-        replicas[N, r] = replicas[MINE, r] + replicas[OTHER, r]
-        replicas[REMAINING, r] = 0.0
-    rest_sum = 0.0
-    for i in range(count):
+    for step in range(min(rows, count)):
+        i = (begin + step) % count
         r = int(flights[i, F_REPLICA])
         age = flights[i, F_AGE]
         if flights[i, F_DECODING] > 0 and replicas[TAU, r] > 0:
@@ -68,16 +64,23 @@ def refresh(replicas, flights, count, levels, now):  # type: ignore[no-untyped-d
         rest = remaining_mean(levels, flights[i, FLIGHT_COLUMNS:], flights[i, F_EXCESS], age)
         cap = min(replicas[CONTEXT, r], replicas[KV_CAPACITY, r])
         rest = min(rest, max(cap - flights[i, F_PROMPT] - age, 0.0))  # where the engine will cut it at the latest
+        need = flights[i, F_PROMPT] + (age + rest) / 2
+        replicas[MINE_REST, r] += rest - flights[i, F_REST]
+        replicas[MINE_NEED, r] += need - flights[i, F_NEED]
         flights[i, F_REST] = rest
-        flights[i, F_NEED] = flights[i, F_PROMPT] + (age + rest) / 2
-        replicas[REMAINING, r] += rest
-        kv_mine[r] += flights[i, F_NEED]
-        rest_sum += rest
-    pool_rest = rest_sum / count if count > 0 else 0.0
+        flights[i, F_NEED] = need
+    r_count = replicas.shape[1]
+    total = 0.0
+    for r in range(r_count):
+        total += replicas[MINE_REST, r]
+    pool_rest = total / count if count > 0 else 0.0
     free = 0
     for r in range(r_count):
-        replicas[REMAINING, r] += replicas[OTHER, r] * pool_rest
-        replicas[KV, r] = max(kv_mine[r] + replicas[OTHER_KV, r], replicas[REPORTED_KV, r] + replicas[SENT_SINCE_KV, r])
+        other = replicas[OTHER, r]
+        replicas[N, r] = replicas[MINE, r] + other
+        replicas[REMAINING, r] = max(replicas[MINE_REST, r], 0.0) + other * pool_rest
+        reported = replicas[REPORTED_KV, r] + replicas[SENT_SINCE_KV, r]
+        replicas[KV, r] = max(replicas[MINE_NEED, r] + replicas[OTHER_KV, r], reported)
         n = min(max(replicas[N, r], 1.0), replicas[SLOTS, r])
         kv = min(replicas[KV, r], replicas[KV_CAPACITY, r])
         replicas[TAU, r] = replicas[A, r] + replicas[B, r] * n + replicas[C, r] * kv

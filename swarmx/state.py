@@ -22,6 +22,7 @@ from swarmx.usage import Flight, Usage
 from swarmx.waiting import Lengths
 
 Array = NDArray[np.float64]
+REFRESH_ROWS = 2048  # flights whose remaining work is brought up to date in one event; the next event does the next
 MIN_SEGMENT_TOKENS = 16  # shorter stretches between two progress reports are not worth fitting
 
 
@@ -48,6 +49,7 @@ class ClusterState:
         self._usage: list[Usage] = []
         self._hung: set[str] = set()
         self._fits_seen = -1
+        self._refreshed = 0
 
     # ---- replicas ----
 
@@ -183,6 +185,8 @@ class ClusterState:
         table[kernel.N, i] += 1
         table[kernel.KV, i] += need
         table[kernel.REMAINING, i] += mean
+        table[kernel.MINE_REST, i] += mean
+        table[kernel.MINE_NEED, i] += need
         self._usage[i].need += need
         self.starts += 1
 
@@ -240,18 +244,23 @@ class ClusterState:
         flight = self.flights.pop(call_id, None)
         if flight is None:
             return None
+        i = self.index[flight.replica]
+        self._advance(i, now)
+        table, row = self.replicas, self._rows[flight.row]
+        table[kernel.MINE, i] -= 1
+        table[kernel.MINE_REST, i] -= row[kernel.F_REST]
+        table[kernel.MINE_NEED, i] -= row[kernel.F_NEED]
+        if table[kernel.MINE, i] == 0:  # no rounding errors are left behind
+            table[kernel.MINE_REST, i] = table[kernel.MINE_NEED, i] = 0.0
         last = len(self._ids) - 1
         if flight.row != last:
             self._rows[flight.row] = self._rows[last]
             self._ids[flight.row] = self._ids[last]
             self.flights[self._ids[last]].row = flight.row
         self._ids.pop()
-        i = self.index[flight.replica]
-        self._advance(i, now)
         self._on[i].discard(call_id)
         if flight.blocks:
             self.prefix.end(i, flight.blocks, keep=flight.decoding or finished)
-        self.replicas[kernel.MINE, i] -= 1
         self._usage[i].need -= flight.need
         if not flight.decoding:
             self._one_fewer_awaiting(i, now)
@@ -263,7 +272,10 @@ class ClusterState:
 
     def refresh(self, now: float) -> int:
         """Bring N, KV, REMAINING and TAU up to `now`; returns how many usable replicas have a free slot."""
-        return int(kernel.refresh(self.replicas, self._rows, len(self._ids), LEVELS, now))
+        count = len(self._ids)
+        begin = self._refreshed % max(count, 1)
+        self._refreshed = begin + REFRESH_ROWS
+        return int(kernel.refresh(self.replicas, self._rows, count, begin, REFRESH_ROWS, LEVELS, now))
 
     def flight_table(self) -> Array:
         """(calls in flight, columns + K), a view; columns as in `swarmx.kernel`."""
