@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,10 +15,14 @@ from swarmx.adapters.gateway.access import Access, Tenant
 from swarmx.adapters.gateway.asked import PATHS, Asked, read
 from swarmx.adapters.gateway.errors import Refused
 from swarmx.adapters.gateway.exchange import ClientGone, Exchange
+from swarmx.adapters.gateway.hedge import Hedger
 from swarmx.adapters.gateway.identity import Identity, identity_of
+from swarmx.adapters.gateway.peers import PeerLost, Peers
 from swarmx.adapters.gateway.pool import Pool
 from swarmx.adapters.gateway.state import GatewayState
-from swarmx.types import Call
+from swarmx.types import Call, Prediction
+
+log = logging.getLogger(__name__)
 
 TRACING = ("traceparent", "tracestate")
 MAX_SEEN_IDS = 100_000  # ids that clients gave; a repeated one is told apart
@@ -26,8 +31,13 @@ MAX_SEEN_IDS = 100_000  # ids that clients gave; a repeated one is told apart
 class Front:
     """Handlers of the public API."""
 
-    def __init__(self, state: GatewayState, session: aiohttp.ClientSession, access: Access) -> None:
+    def __init__(
+        self, state: GatewayState, session: aiohttp.ClientSession, access: Access, peers: Peers | None = None
+    ) -> None:
         self.state = state
+        self.peers = peers
+        hedge = state.server.upstream.hedge
+        self.hedger = None if hedge is None else Hedger(hedge, state.metrics)
         self.session = session
         self.access = access
         self.forwarded = tuple(h.lower() for h in (*state.server.forward_headers, *TRACING))
@@ -53,50 +63,100 @@ class Front:
         state = self.state
         if state.draining:
             raise Refused(503, "the gateway is shutting down", "draining", None, 5.0, {"Connection": "close"})
-        tenant = self.access.tenant(request.headers.get("Authorization"))
-        asked = read(request.path, await self._body(request), state.server.media)
+        from_peer = self.peers is not None and self.peers.is_peer(request.headers)
+        tenant = None if from_peer else self.access.tenant(request.headers.get("Authorization"))
+        raw = await self._body(request)
+        asked = read(request.path, raw, state.server.media)
         pool = state.pool_of(asked.model)
         now = state.clock.now()
-        identity = self._identity(request.headers, asked, tenant, now)
-        priority = identity.priority if tenant is None else tenant.clamp(identity.priority)
-        call = self._make_call(pool, asked, replace(identity, priority=priority), now)
-        expected = call.prompt_tokens + (asked.max_tokens or 0)
+        identity = self._identity(request.headers, asked, tenant, now, from_peer)
+        expected = round(asked.prompt_chars * pool.tokens_per_char) + (asked.max_tokens or 0)
         if tenant is not None:
             tenant.admit(expected, now)
         used = 0
         try:
-            response, used = await self._serve(request, pool, asked, call, identity)
+            if self.peers is not None and not from_peer:
+                response = await self._at_owner(request, raw, asked, pool, identity, now)
+                if response is not None:
+                    used = expected
+                    return response
+            response, used = await self._serve(request, pool, asked, identity, now)
             return response
         finally:
             if tenant is not None:
                 tenant.leave(expected, used)
 
+    async def _at_owner(
+        self, request: web.Request, raw: bytes, asked: Asked, pool: Pool, identity: Identity, now: float
+    ) -> web.StreamResponse | None:
+        """The answer of the gateway that owns the pool; None when that is this one, in the end."""
+        assert self.peers is not None
+        while (owner := self.peers.owner(pool.name)) != self.peers.settings.me:
+            try:
+                budget_s = self._budget_s(identity, self.state.clock.now())
+                return await self.peers.forward(owner, request, raw, asked, identity, budget_s)
+            except PeerLost as lost:
+                self.peers.forget(owner)
+                log.warning("gateway %s is gone: %s", owner, lost)
+        return None
+
     async def _serve(
-        self, request: web.Request, pool: Pool, asked: Asked, call: Call, identity: Identity
+        self, request: web.Request, pool: Pool, asked: Asked, identity: Identity, now: float
     ) -> tuple[web.StreamResponse, int]:
         """(the response, tokens that the call used)."""
         state = self.state
+        call = self._make_call(pool, asked, identity, now)
         prediction = None
         if state.predictor is not None:
             prediction = await state.predictor.ask(call, lambda p: pool.predicted(call.id, p))
+        exchange = self._exchange(request, pool, asked, identity, call, prediction)
+        if self.hedger is None:
+            response = await exchange.run()
+        else:
+            response = await self.hedger.run(
+                exchange, lambda: self._copy(request, pool, asked, identity, call, prediction)
+            )
+        ticket = exchange.ticket
+        return response, (ticket.prompt_tokens or call.prompt_tokens) + ticket.output_tokens
+
+    def _exchange(
+        self,
+        request: web.Request,
+        pool: Pool,
+        asked: Asked,
+        identity: Identity,
+        call: Call,
+        prediction: Prediction | None,
+    ) -> Exchange:
+        """Queue the call. Raises Refused."""
         ticket = pool.submit(call, prediction, asked.size_bytes)
-        loop = asyncio.get_running_loop()
-        exchange = Exchange(
+        ticket.traceparent = request.headers.get("traceparent")
+        return Exchange(
             pool,
             ticket,
             asked,
             request,
             self.session,
             self._upstream_headers(request.headers),
-            loop.time() + self._budget_s(identity, call.arrival_s),
+            asyncio.get_running_loop().time() + self._budget_s(identity, call.arrival_s),
             identity.continue_on_failure,
         )
-        try:
-            response = await exchange.run()
-        finally:
-            if not ticket.over:
-                pool.finish(ticket, "cancelled")
-        return response, (ticket.prompt_tokens or call.prompt_tokens) + ticket.output_tokens
+
+    def _copy(
+        self,
+        request: web.Request,
+        pool: Pool,
+        asked: Asked,
+        identity: Identity,
+        call: Call,
+        prediction: Prediction | None,
+    ) -> Exchange | None:
+        """A second copy of a call, kept off the replica that has the first."""
+        first = pool.tickets.get(call.id)
+        if first is None or first.replica is None or len(pool.replicas) < 2:
+            return None
+        copy = replace(call, id=f"{call.id}~copy", parent_id=call.parent_id)
+        return self._exchange(request, pool, asked, identity, copy, prediction)
 
     async def models(self, request: web.Request) -> web.Response:
         """Models that clients can ask for."""
@@ -132,11 +192,14 @@ class Front:
         limit = self.state.server.limits.body_bytes
         return Refused(413, f"the body is larger than {limit} bytes", "body_too_large", headers={"Connection": "close"})
 
-    def _identity(self, headers: Mapping[str, str], asked: Asked, tenant: Tenant | None, now: float) -> Identity:
+    def _identity(
+        self, headers: Mapping[str, str], asked: Asked, tenant: Tenant | None, now: float, from_peer: bool
+    ) -> Identity:
         name = tenant.key.tenant if tenant is not None else None
-        if name is None and not self.state.server.trust_tenant_header:
+        if name is None and not (self.state.server.trust_tenant_header or from_peer):
             name = "default"
-        return identity_of(headers, asked.body, now, name)
+        identity = identity_of(headers, asked.body, now, name)
+        return identity if tenant is None else replace(identity, priority=tenant.clamp(identity.priority))
 
     def _make_call(self, pool: Pool, asked: Asked, identity: Identity, now: float) -> Call:
         return Call(
@@ -157,8 +220,6 @@ class Front:
 
     def _unique(self, call_id: str) -> str:
         """The id, with a number behind it when a client sends it again (its library retries, for example)."""
-        if call_id.startswith("call-") and len(call_id) == 37:
-            return call_id
         count = self._seen.pop(call_id, 0)
         self._seen[call_id] = count + 1
         if len(self._seen) > MAX_SEEN_IDS:

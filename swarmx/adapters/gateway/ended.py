@@ -9,6 +9,7 @@ from typing import Any
 from swarmx.adapters.gateway.metrics import COVERED_LEVELS, Metrics
 from swarmx.adapters.gateway.records import RecordLog
 from swarmx.adapters.gateway.ticket import Ticket
+from swarmx.adapters.gateway.tracing import Tracing
 from swarmx.types import CallRecord
 
 MAX_TENANTS = 1000  # tenants with metrics of their own; the rest are counted together
@@ -21,12 +22,18 @@ class Ended:
     """
 
     def __init__(
-        self, metrics: Metrics, records: RecordLog | None, prompt: str, latest: deque[Mapping[str, Any]]
+        self,
+        metrics: Metrics,
+        records: RecordLog | None,
+        prompt: str,
+        latest: deque[Mapping[str, Any]],
+        tracing: Tracing | None = None,
     ) -> None:
         self.metrics = metrics
         self.records = records
         self.prompt = prompt
         self.latest = latest
+        self.tracing = tracing
         self._tokens: dict[str, int] = {}
 
     def add(self, ticket: Ticket, record: CallRecord) -> None:
@@ -40,6 +47,8 @@ class Ended:
             metrics.latency.labels(pool).observe(record.finished_s - record.arrival_s)
             self._compare(ticket, record)
         self.latest.append(_row(ticket, record))
+        if self.tracing is not None:
+            self.tracing.add(record, ticket.traceparent)
         if self.records is not None:
             self.records.add(ticket.with_prompt(record, self.prompt))
 

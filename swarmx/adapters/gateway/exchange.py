@@ -66,6 +66,9 @@ class Exchange:
         self.scan: StreamScan | None = None
         self.text = ""
         self.resumed = 0
+        self.claimed = False
+        self.rival: Exchange | None = None  # another copy of the call; whoever has something first goes on alone
+        self.task: asyncio.Task[web.StreamResponse] | None = None
         self._told = 0.0
         self._limit_s = 0.0
 
@@ -80,6 +83,15 @@ class Exchange:
                 raise
             await self._send(refusal.event())
             return await self._end()
+        finally:
+            if not self.ticket.over:
+                self.pool.finish(self.ticket, "cancelled")
+
+    def _claim(self) -> None:
+        """This copy has something for the client: the other one ends."""
+        if not self.claimed and self.rival is not None and self.rival.task is not None:
+            self.rival.task.cancel()
+        self.claimed = True
 
     async def _tries(self) -> web.StreamResponse:
         while True:
@@ -152,6 +164,7 @@ class Exchange:
             raise Failed("refused", "the replica is full", answer)
         if upstream.status >= 500:
             raise Failed("status", f"HTTP {upstream.status}", answer)
+        self._claim()
         usage = read_answer(raw)
         ticket = self.ticket
         ticket.prompt_tokens, ticket.output_tokens = usage.prompt, usage.output or 0
@@ -213,6 +226,7 @@ class Exchange:
         try:
             if self.response is None:
                 headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", **self._decision()}
+                self._claim()
                 self.response = web.StreamResponse(headers=headers)
                 self.ticket.streamed = True
                 await self.response.prepare(self.request)

@@ -22,12 +22,15 @@ from swarmx.adapters.gateway.ended import Ended
 from swarmx.adapters.gateway.listening import listen, port_of, runner_of
 from swarmx.adapters.gateway.metrics import Metrics
 from swarmx.adapters.gateway.monitor import Monitor
+from swarmx.adapters.gateway.peers import Peers
 from swarmx.adapters.gateway.pool import Pool
 from swarmx.adapters.gateway.prediction import PredictionThread, load_predictor
 from swarmx.adapters.gateway.receipts import ReceiptStore
 from swarmx.adapters.gateway.records import RecordLog
+from swarmx.adapters.gateway.select import Selection
 from swarmx.adapters.gateway.settings import ServerSettings
 from swarmx.adapters.gateway.state import GatewayState
+from swarmx.adapters.gateway.tracing import tracing_of
 from swarmx.adapters.gateway.trial import Shadow
 from swarmx.adapters.settings import LogSettings, PoolSettings, PredictorSettings, SchedulerSettings
 from swarmx.engine import EngineConstants
@@ -37,6 +40,7 @@ from swarmx.scheduler import Scheduler
 from swarmx.types import Call, CallRecord, ReplicaState
 
 log = logging.getLogger(__name__)
+LATEST = 200  # finished calls that the status page can show
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,11 @@ class Gateway:
         if state.predictor is not None:
             state.predictor.start()
         front = web.Application(client_max_size=server.limits.body_bytes)
-        front.add_routes(Front(state, session, Access(server.keys)).routes())
+        access = Access(server.keys)
+        peers = None if server.peers is None else Peers(server.peers, state.clock, session)
+        selection = Selection(state, access)
+        front.add_routes(Front(state, session, access, peers).routes())
+        front.add_routes(selection.routes())
         admin = web.Application(client_max_size=2**20)
         admin.add_routes(Admin(state).routes())
         self.port = await self._listen(front, server.host, server.port, tls=True)
@@ -88,6 +96,9 @@ class Gateway:
         for pool in state.pools.values():
             self._spawn(pool.run())
             self._spawn(Monitor(pool, session).run())
+        if peers is not None:
+            self._spawn(peers.run())
+        self._spawn(selection.run())
         self._spawn(self._flush())
         state.metrics.up.set(1)
 
@@ -131,6 +142,8 @@ class Gateway:
         self.state.receipts.flush()
         if self.state.records is not None:
             self.state.records.close()
+        if self.state.ended.tracing is not None:
+            self.state.ended.tracing.close()
 
     async def _listen(self, app: web.Application, host: str, port: int, tls: bool) -> int:
         limits = self.settings.server.limits
@@ -167,8 +180,9 @@ def _state(settings: GatewaySettings) -> GatewayState:
     records = None
     if directory is not None:
         records = RecordLog(directory, settings.log.rotate_records, settings.log.rotate_s, metrics.records_lost.inc)
-    ended = Ended(metrics, records, settings.log.prompt, deque(maxlen=200))
     server = settings.server
+    tracing = None if server.tracing is None else tracing_of(server.tracing)
+    ended = Ended(metrics, records, settings.log.prompt, deque(maxlen=LATEST), tracing)
     pools = {
         name: Pool(
             name, pool, _arms(settings, pool), server.limits, server.upstream, clock, metrics, receipts, ended.add

@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from swarmx.adapters.gateway.replica import Replica
 
 
-class Interrupted(Exception):
-    """The attempt was broken off from inside: the replica died, or the call must go elsewhere."""
-
-
 @dataclass(eq=False)
 class Ticket:
     """Lives from arrival to the record.
@@ -43,6 +39,7 @@ class Ticket:
     at_dispatch: tuple[int, int, int] | None = None
     interrupted: str | None = None
     timeout: asyncio.Timeout | None = None
+    traceparent: str | None = None
     tried: list[str] = field(default_factory=list)
 
     @property
