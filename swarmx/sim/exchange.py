@@ -16,7 +16,7 @@ from swarmx.sim.job import Job
 from swarmx.sim.pool import Router
 from swarmx.sim.record import ended_call, record_of
 from swarmx.sim.replicas import Replica
-from swarmx.types import Decision, Move, Prediction, Preempt, Reject, ReplicaState, Retrain, Start
+from swarmx.types import CallRecord, Decision, Move, Prediction, Preempt, Reject, ReplicaState, Retrain, Start
 
 
 class Exchange:
@@ -83,21 +83,22 @@ class Exchange:
             job.replica = None
             self.apply(job.router, job.router.scheduler.refused(job.call.id, state, self.clock.now))
 
-    def _tell_error(self, argument: tuple[Job, int, Replica]) -> None:
-        """The call goes back to its scheduler, unless it has failed too often."""
-        job, attempt, replica = argument
-        if job.attempt != attempt:
-            return
-        job.replica = replica
+    def _fail(self, job: Job) -> None:
+        """The attempt is over and what it produced is lost; its router hears of it after the network."""
         record = record_of(job, "error", self.clock.now)
-        retry = job.starts <= self.timing.retries
-        if retry:
-            job.replica = None
-            job.produced = 0.0
-            job.started_s = job.first_token_s = nan
-        else:
-            self.flows.end(job, "error")
-        self.apply(job.router, job.router.scheduler.finished(record, self.clock.now, retry))
+        job.replica = None
+        job.produced = 0.0
+        job.started_s = job.first_token_s = nan
+        self.after_network(self._tell_error, (job, job.attempt, record))
+
+    def _tell_error(self, argument: tuple[Job, int, CallRecord]) -> None:
+        """The call goes back to its scheduler, unless it has failed too often."""
+        job, attempt, record = argument
+        if job.attempt == attempt:
+            retry = job.starts <= self.timing.retries
+            if not retry:
+                self.flows.end(job, "error")
+            self.apply(job.router, job.router.scheduler.finished(record, self.clock.now, retry))
 
     # --- decisions ---
 
@@ -139,7 +140,7 @@ class Exchange:
             return
         job.running_at_dispatch, job.waiting_at_dispatch = replica.running, replica.waiting_count
         if not replica.up or job.call.prompt_tokens + 1 > replica.spec.longest_tokens:
-            self.after_network(self._tell_error, (job, attempt, replica))
+            self._fail(job)
             return
         now = self.clock.now
         if replica.submit(job, now):
@@ -156,6 +157,7 @@ class Exchange:
             raise RuntimeError(f"the scheduler preempted {job.call.id!r}, which runs nowhere")
         job.attempt += 1
         job.replica = None
+        job.started_s = nan
         if replica.remove(job, self.clock.now):
             self.in_service -= 1
         self.touch(replica)
@@ -197,8 +199,7 @@ class Exchange:
         """Everything inside is lost: each call's error is on its way."""
         for job in replica.clear(self.clock.now):
             self.in_service -= 1
-            job.replica = None
-            self.after_network(self._tell_error, (job, job.attempt, replica))
+            self._fail(job)
         self.touch(replica)
 
 

@@ -16,7 +16,8 @@ class Job:
 
     wanted_tokens : what it will produce if no replica cuts it; output_tokens : what it will produce where it is
     produced : tokens kept from before; starts : how often it was started
-    attempt : number of its present attempt: a message about an earlier one is dropped
+    attempt : number of its present attempt: a message about an earlier one is dropped; told : the last attempt whose
+        first token was told
     start_mark, end_mark : the replica's work clock when it had no token yet, and when it has all
     """
 
@@ -41,6 +42,7 @@ class Job:
         "start_mark",
         "started_s",
         "starts",
+        "told",
         "waiting_at_dispatch",
         "wanted_tokens",
     )
@@ -58,6 +60,7 @@ class Job:
         self.output_tokens: float = self.wanted_tokens
         self.produced: float = 0.0
         self.attempt = self.starts = 0
+        self.told = -1
         self.replica: Replica | None = None
         self.dispatched_s = self.started_s = self.first_token_s = float("nan")
         self.cached_tokens = self.running_at_dispatch = self.waiting_at_dispatch = self.kv_at_dispatch = 0

@@ -231,8 +231,10 @@ class BatchedReplica:
         first = min(1.0, job.output_tokens - job.produced)
         job.produced += first
         self._private += first
-        if job.first_token_s != job.first_token_s:
+        if job.first_token_s != job.first_token_s:  # nan
             job.first_token_s = now
+        if job.told != job.attempt:
+            job.told = job.attempt
             self.first.append(job)
         job.start_mark = self._tokens - job.produced
         job.end_mark = job.start_mark + job.output_tokens

@@ -66,7 +66,9 @@ class JobReplica:
 
     def _serve(self, job: Job, now: float) -> None:
         self._move(now)
-        job.started_s = job.first_token_s = now
+        job.started_s = now
+        if job.first_token_s != job.first_token_s:  # nan
+            job.first_token_s = now
         work = self._work - job.produced
         job.start_mark, job.end_mark = work, work + job.output_tokens
         self._number += 1
