@@ -27,6 +27,12 @@ MISSED = 0.1  # a gain as large as this is not called "nothing" while the interv
 WORTH = 0.03  # gains below this share are within what a change of workload moves, whatever their interval
 
 
+PLACES = {  # regimes in words
+    "het": "mixed replicas (het)",
+    "hom": "equal replicas (hom)",
+    "as_recorded": "the recorded replicas (as_recorded)",
+}
+ARM_WORDS = {"none": "no", "type": "per-type"}
 SHORT = {LED: "LED", "least_outstanding": "least outstanding"}
 ROOMY = 110  # columns of a terminal that also shows P99 at the other loads
 
@@ -122,21 +128,22 @@ def gains(report: Report, policy: str = "late") -> list[Gain]:
 
 def sentence(one: Gain, seeds: int) -> str:
     """One gain in words, with its interval."""
-    arm = f" ({one.arm} predictions)" if one.arm else ""
-    place, who = f"{one.regime}, load {one.load:g}", f"{one.policy}{arm}"
-    against = f"the best policy without predictions there, {name_of(one.against)}"
+    place = f"On {PLACES.get(one.regime, one.regime)} at load {one.load:g}"
+    who = f"{one.policy} with {ARM_WORDS.get(one.arm, one.arm)} predictions" if one.arm else one.policy
+    against = f"the best policy without predictions, {name_of(one.against)}"
     change = (one.ratio.p99 - 1) * 100
     low, high = ((bound - 1) * 100 for bound in one.ratio.ci95)
+    between = f"95 % interval {low:+.0f} to {high:+.0f} %, {seeds} seeds"
     if one.is_real:
-        interval = f"95 % interval {-high:.0f} to {-low:.0f} %, {seeds} seeds"
-        return f"{place}: {who} cuts workflow P99 by {-change:.0f} % against {against} ({interval})."
+        between = f"95 % interval {-high:.0f} to {-low:.0f} %, {seeds} seeds"
+        return f"{place}, {who} cuts workflow P99 by {-change:.0f} % against {against} ({between})."
     if one.is_loss:
-        interval = f"95 % interval {low:.0f} to {high:.0f} %, {seeds} seeds"
-        return f"{place}: {who} has a workflow P99 {change:.0f} % above {against} ({interval})."
-    interval = f"95 % interval {low:+.0f} to {high:+.0f} %, {seeds} seeds"
-    return (
-        f"{place}: nothing to gain over {against}; {who} moves workflow P99 by {change:+.0f} % ({interval})."
-    )
+        return f"{place}, {who} has a workflow P99 {change:.0f} % above that of {against} ({between})."
+    if one.is_undecided:
+        told = f"{who} moves workflow P99 by {change:+.0f} % against {against}"
+        return f"{place}, this run cannot tell: {told} ({between}); more seeds will."
+    told = f"{who} moves workflow P99 by {change:+.0f} %"
+    return f"{place}, there is nothing to gain over {against}: {told} ({between})."
 
 
 def headline(report: Report, suite: str | None = None) -> list[str]:

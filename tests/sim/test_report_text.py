@@ -58,11 +58,18 @@ def test_a_gain_is_told_with_its_interval() -> None:
     assert "95 % interval 34 to 45 %, 8 seeds" in told
 
 
-def test_an_interval_that_holds_one_is_no_gain() -> None:
-    late = row("late", 9.8, "trained", led=ratio(0.98, 0.9, 1.05))
+def test_an_interval_around_one_is_no_gain() -> None:
+    late = row("late", 9.8, "trained", led=ratio(0.98, 0.93, 1.05))
     told = text.verdict(report(row(text.LED, 10), late))
     assert "nothing to gain" in told
-    assert "-10 to +5 %" in told
+    assert "-7 to +5 %" in told
+
+
+def test_an_interval_too_wide_to_deny_a_gain_says_so() -> None:
+    late = row("late", 8, "trained", led=ratio(0.8, 0.5, 1.2))
+    told = text.verdict(report(row(text.LED, 10), late))
+    assert "cannot tell" in told
+    assert "nothing to gain" not in told
 
 
 def test_a_gain_too_small_to_matter_is_no_gain_even_when_its_interval_is_narrow() -> None:

@@ -24,6 +24,9 @@ LED = "least_outstanding_per_speed"
 SIMPLE = ("random", "round_robin", "power_of_two", "least_outstanding", LED, "central_fcfs")
 POLICIES = (*SIMPLE, "murakkab", "least_expected", "swarmx", "push", "late", "clairvoyant")
 CORE = ("round_robin", "power_of_two", LED, "central_fcfs", "swarmx", "late", "clairvoyant")
+VARIANTS: dict[str, tuple[str, dict[str, float | str]]] = {  # row name -> preset and options, for ablations
+    "late_c0": ("late", {"work_weight": 0.0}),
+}
 REFERENCES = {
     **{name: name for name in SIMPLE},
     LED: "led",
@@ -33,9 +36,9 @@ REFERENCES = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One simulation. Everything that its outcome depends on, besides the material, stands here.
+    """One simulation. Everything that its outcome depends on, besides material and code, stands here.
 
-    options : of the preset, as (name, value) pairs
+    policy : a preset or one of `VARIANTS`
     """
 
     suite: str
@@ -46,7 +49,6 @@ class Cell:
     arm: str | None
     seed: int
     workflows: int
-    options: tuple[tuple[str, float | str], ...] = ()
 
     @property
     def title(self) -> str:
@@ -76,16 +78,23 @@ class Plan:
 
         Raises BadInput for a policy that no preset has.
         """
-        unknown = [name for name in wanted if name not in PRESETS]
+        known = (*PRESETS, *VARIANTS)
+        unknown = [name for name in wanted if name not in known]
         if unknown:
-            raise BadInput(f"unknown policy {unknown[0]!r}; choose from {', '.join(PRESETS)}")
+            raise BadInput(f"unknown policy {unknown[0]!r}; choose from {', '.join(known)}")
         kept = tuple(dict.fromkeys((*wanted, *REFERENCES)))
         return replace(self, policies=kept, side_policies=tuple(p for p in kept if p in wanted or p in CORE))
 
 
 # few seeds make an interval wide (Student's t: 4.3 standard errors with 3, 2.6 with 6), so quick runs shorten the runs
 QUICK = Plan(tuple(range(6)), 100, (0.5, 0.7, 0.8, 0.9), (0.8,), POLICIES, CORE, ("swarmx", "late"))
-FULL = Plan(tuple(range(8)), 1000, (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.05), (0.5, 0.7, 0.8, 0.9))
+FULL = Plan(
+    tuple(range(8)),
+    1000,
+    (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.05),
+    (0.5, 0.7, 0.8, 0.9),
+    (*POLICIES, *VARIANTS),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +136,7 @@ class Suite(Protocol):
 
 def arms_of(policy: str, every: bool, known: tuple[str, ...]) -> tuple[str | None, ...]:
     """Arms that a policy runs with; `known` are those that the material can feed, best default first."""
-    needs = PRESETS[policy].needs
+    needs = PRESETS[VARIANTS.get(policy, (policy, {}))[0]].needs
     if needs == "prediction":
         return known if every else known[:1]
     return ("oracle",) if needs == "oracle" else (None,)

@@ -50,7 +50,9 @@ def evaluate(
         rows += rows_of(outcomes, _no_queue(known))
         curves += curves_of(outcomes)
     runs = fidelity_of(material) if any(s.name == "real_log" for s in suites) else []
-    return Report(_with_settings(meta, settings), rows, Figures(curves, calibration, runs))
+    told = {**{f"suite {s.name}": s.about for s in suites}, **meta.definitions}
+    full = replace(meta, settings={**meta.settings, **settings}, definitions=told)
+    return Report(full, rows, Figures(curves, calibration, runs))
 
 
 def _count(suite: Suite, cells: Sequence[Cell], progress: Progress) -> Callable[[str], None]:
@@ -67,10 +69,6 @@ def _count(suite: Suite, cells: Sequence[Cell], progress: Progress) -> Callable[
 def _no_queue(settings: Mapping[str, float]) -> dict[str, float]:
     ending = "/no_queue_p99_s"
     return {key.removesuffix(ending): value for key, value in settings.items() if key.endswith(ending)}
-
-
-def _with_settings(meta: Meta, settings: Mapping[str, float]) -> Meta:
-    return replace(meta, settings={**meta.settings, **settings})
 
 
 def fidelity_of(material: Material) -> list[Fidelity]:

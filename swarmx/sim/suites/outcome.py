@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from swarmx.presets import preset
 from swarmx.sim import CallTable, percentiles, simulate
-from swarmx.sim.suites.cells import Cell, Suite, World
+from swarmx.sim.suites.cells import VARIANTS, Cell, Suite, World
 from swarmx.sim.suites.material import Material
 
 Array = NDArray[np.float64]
@@ -53,7 +53,8 @@ def run_cell(suite: Suite, material: Material, cell: Cell) -> Outcome:
     """Simulate one cell. The policy's own draws depend on the cell's seed alone."""
     world = suite.world(material, cell)
     engines = None if world.engines is None else dict(world.engines)
-    policy = preset(cell.policy, cell.seed, engines, **dict(cell.options))
+    name, options = VARIANTS.get(cell.policy, (cell.policy, {}))
+    policy = preset(name, cell.seed, engines, **options)
     table = simulate(world.workload, world.cluster, policy, world.arm, world.timing, seed=cell.seed)
     return outcome_of(table, world)
 
