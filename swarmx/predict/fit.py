@@ -1,7 +1,10 @@
-"""Fitting the head on a log's features: two ridges, then a few small networks that each leave another fold out.
+"""Fitting the head on a log's features: two ridges, the start, then small networks that each leave other folds out.
 
-Member m never sees fold m, whose rows it calibrates, and stops early on half of the next fold, which it does not train
-on either. The shipped head is the mean of the members, so that every row has taught some of it. Needs torch and scipy.
+With eight folds, member m leaves out folds m, m + 1 and m + 2, which it calibrates, and stops early on half of fold
+m + 3, which it does not train on either. A row is calibrated by the mean of the members that have not seen it, as the
+shipped head is a mean: a single member's errors are larger than those of the mean, and calibrating on them makes every
+interval too wide (measured: 0.968 covered at 0.95). Kim, Xu and Barber (2020), Predictive Inference Is Free with the
+Jackknife+-after-Bootstrap. Needs torch and scipy.
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from swarmx.predict.features import BUCKETS, Features
-from swarmx.predict.network import HeadConfig, Heads, level_weights, pinball
+from swarmx.predict.network import HeadConfig, Heads, Start, level_weights, pinball
 from swarmx.predict.ridge import Design, fit_ridge
 from swarmx.predict.split import share
+from swarmx.predict.start import fit_start
 from swarmx.quantiles import LEVELS
 
 Array = NDArray[np.float64]
@@ -37,9 +41,11 @@ class FitConfig:
     learning_rate: float = 2e-3
     weight_decay: float = 0.02
     hidden: int = 64
-    members: int = 5
+    members: int = 8  # and as many folds
+    left_out: int = 3  # folds that a member leaves out
     dropout: float = 0.1
     landmarks: int = 256
+    bins: int = 8
     level_weights: tuple[float, ...] = tuple(level_weights())
 
 
@@ -78,9 +84,14 @@ def vocabulary_of(labels: Sequence[tuple[str, str]]) -> Vocabulary:
 
 
 def fit_heads(
-    features: Features, embedding: NDArray[np.float32], values: Array, groups: NDArray[np.str_],
-    fold: NDArray[np.int64], config: FitConfig, progress: Progress = lambda what, done: None,
-) -> Fitted:  # fmt: skip
+    features: Features,
+    embedding: NDArray[np.float32],
+    values: Array,
+    groups: NDArray[np.str_],
+    fold: NDArray[np.int64],
+    config: FitConfig,
+    progress: Progress = lambda what, done: None,
+) -> Fitted:
     """Train on every row given.
 
     embedding : (N, E) of each row's text, E = 0 without text; values : (N, T) natural units; fold : (N,) 0..members-1
@@ -90,27 +101,44 @@ def fit_heads(
     vocabulary = vocabulary_of(features.labels)
     heads = Heads(
         HeadConfig(
-            targets=values.shape[1], types=len(vocabulary.types), models=len(vocabulary.models),
-            embedding=embedding.shape[1], landmarks=config.landmarks, members=config.members,
-            hidden=config.hidden, dropout=config.dropout,
+            targets=values.shape[1],
+            types=len(vocabulary.types),
+            models=len(vocabulary.models),
+            embedding=embedding.shape[1],
+            landmarks=config.landmarks,
+            bins=config.bins,
+            members=config.members,
+            hidden=config.hidden,
+            dropout=config.dropout,
         )
-    )  # fmt: skip
+    )
     inputs = _tensors(features, embedding, vocabulary)
     progress("ridge", 0.0)
-    ridge, seen, typed, r2 = _fit_ridges(heads, inputs, features, logs, fold, config.seed)
+    ridge, seen, r2 = _fit_ridges(heads, inputs, features, logs, fold, config.seed)
     progress("ridge", 1.0)
-    spread = np.maximum(logs.std(axis=0), 0.05)
-    heads.scale.copy_(torch.from_numpy(spread))
-    residual = (logs[None] - ridge.double().numpy().reshape(2, *logs.shape)).reshape(-1, logs.shape[1]) / spread
-    heads.start_at(np.quantile(residual, LEVELS, axis=0).T)
-    masks = _masks(groups, fold, config)
-    epochs = _train(heads, ridge, seen, typed, torch.from_numpy(np.tile(logs, (2, 1))).float(), masks, config, progress)
-    heads.eval()
+    heads.scale.copy_(torch.from_numpy(np.maximum(logs.std(axis=0), 0.05)))
+    start = _fit_start(heads.start, ridge, logs, inputs[2].numpy(), fold, config.bins)
+    types = torch.cat((inputs[2], torch.zeros_like(inputs[2])))
+    rows = Rows(start, ridge, seen, types, torch.from_numpy(np.tile(logs, (2, 1))).float())
+    left_out, trains, stops = _masks(groups, fold, config)
+    epochs = _train(heads, rows, trains, stops, config, progress)
     with torch.no_grad():
-        grids = heads.grids(ridge, seen, typed).double().numpy()  # (M, 2 N, T, K)
-    rows = np.arange(len(logs))
-    own = grids.reshape(config.members, 2, len(logs), *grids.shape[2:])[fold % config.members, :, rows]
-    return Fitted(heads, vocabulary, own.swapaxes(0, 1), r2, epochs)
+        grids = heads.grids(rows.start, rows.ridge, rows.seen, rows.types).double().numpy()  # (M, 2 N, T, K)
+    unseen = left_out / left_out.sum(axis=0)  # (M, 2 N)
+    own = (grids * unseen[:, :, None, None]).sum(axis=0).reshape(2, *values.shape, len(LEVELS))
+    return Fitted(heads, vocabulary, own, r2, epochs)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What the networks learn from, every call twice: with its type, then without. start : (2 N, T, K);
+    ridge, logs : (2 N, T); seen : (2 N, M); types : (2 N,)"""
+
+    start: Tensor
+    ridge: Tensor
+    seen: Tensor
+    types: Tensor
+    logs: Tensor
 
 
 def _tensors(features: Features, embedding: NDArray[np.float32], vocabulary: Vocabulary) -> tuple[Tensor, ...]:
@@ -123,33 +151,54 @@ def _tensors(features: Features, embedding: NDArray[np.float32], vocabulary: Voc
 @torch.no_grad()
 def _fit_ridges(
     heads: Heads, inputs: tuple[Tensor, ...], features: Features, logs: Array, fold: NDArray[np.int64], seed: int
-) -> tuple[Tensor, Tensor, Tensor, Array]:
-    """Fit basis and ridges into `heads`; out-of-fold ridge (2 N, T), what the MLP sees (2 N, M), typed (2 N, 1), R2."""
+) -> tuple[Tensor, Tensor, Array]:
+    """Fit basis and ridges into `heads`; out-of-fold ridge (2 N, T), what the MLP sees (2 N, M), R2 (2, T)."""
     embedding, counts, types, models, ids, weights = inputs
     _, first = np.unique(np.array(features.texts), return_index=True)
     heads.basis.fit(embedding[first], counts[first], seed)
     heads.idf.copy_(_idf(features, first))
-    hashed = (weights * heads.idf[ids]).numpy()
-    hashed = hashed / np.maximum(np.linalg.norm(hashed, axis=1, keepdims=True), 1e-6)
-    n, width = hashed.shape
-    grams = csr_array((hashed.ravel(), ids.numpy().ravel(), np.arange(0, n * width + 1, width)), shape=(n, BUCKETS))
-    grams.sum_duplicates()
-    grams.eliminate_zeros()
-    found, seen, dense, theta, intercept = [], [], [], [], []
+    grams = _hashed(ids.numpy(), (weights * heads.idf[ids]).numpy())
+    found, seen = [], []
     for known in (types, torch.zeros_like(types)):
         wide, sight = heads.basis(embedding, counts, known, models)
-        fitted = fit_ridge(Design(wide.double().numpy(), grams), logs, fold)
-        found.append(fitted)
+        found.append(fit_ridge(Design(wide.double().numpy(), grams), logs, fold))
         seen.append(sight)
-        dense.append(fitted.weights[: wide.shape[1]])
-        theta.append(fitted.weights[wide.shape[1] :])
-        intercept.append(fitted.intercept)
-    heads.dense.copy_(torch.from_numpy(np.concatenate(dense, axis=1)))
-    heads.theta.copy_(torch.from_numpy(np.concatenate(theta, axis=1)))
-    heads.intercept.copy_(torch.from_numpy(np.concatenate(intercept)))
+    cut = heads.basis.size
+    heads.dense.copy_(torch.from_numpy(np.concatenate([f.weights[:cut] for f in found], axis=1)))
+    heads.theta.copy_(torch.from_numpy(np.concatenate([f.weights[cut:] for f in found], axis=1)))
+    heads.intercept.copy_(torch.from_numpy(np.concatenate([f.intercept for f in found])))
+    untyped = (types == 0).numpy()
+    found[0].out_of_fold[untyped] = found[1].out_of_fold[untyped]  # which is what will answer for such calls
     ridge = torch.from_numpy(np.concatenate([f.out_of_fold for f in found])).float()
-    typed = torch.cat((types > 0, torch.zeros_like(types, dtype=torch.bool)))[:, None]
-    return ridge, torch.cat(seen), typed, np.array([f.r2 for f in found])
+    return ridge, torch.cat(seen), np.array([f.r2 for f in found])
+
+
+def _hashed(ids: NDArray[np.int64], weights: NDArray[np.float32]) -> csr_array:
+    """Rows of length one, (N, BUCKETS), from buckets and weights (N, G)."""
+    weights = weights / np.maximum(np.linalg.norm(weights, axis=1, keepdims=True), 1e-6)
+    n, width = weights.shape
+    grams = csr_array((weights.ravel(), ids.ravel(), np.arange(0, n * width + 1, width)), shape=(n, BUCKETS))
+    grams.sum_duplicates()
+    grams.eliminate_zeros()
+    return grams
+
+
+@torch.no_grad()
+def _fit_start(
+    start: Start, ridge: Tensor, logs: Array, types: NDArray[np.int64], fold: NDArray[np.int64], bins: int
+) -> Tensor:
+    """Fit every target's start into the module; the training rows' cross-fitted start, (2 N, T, K)."""
+    by_mode = ridge.double().numpy().reshape(2, *logs.shape)
+    rows = []
+    for t in range(logs.shape[1]):
+        fitted = fit_start(by_mode[:, :, t], logs[:, t], types, len(start.by_type) - 1, fold, bins)
+        for mode in (0, 1):
+            start.centre[mode, t] = torch.from_numpy(fitted.bins[mode].centre)
+            start.table[mode, t] = torch.from_numpy(fitted.bins[mode].table)
+        start.by_type[:, t] = torch.from_numpy(fitted.by_type)
+        start.trust[t] = fitted.trust
+        rows.append(fitted.rows.reshape(-1, len(LEVELS)))
+    return torch.from_numpy(np.stack(rows, axis=1)).float()
 
 
 def _idf(features: Features, first: NDArray[np.int64]) -> Tensor:
@@ -159,43 +208,43 @@ def _idf(features: Features, first: NDArray[np.int64]) -> Tensor:
     return torch.from_numpy(np.log((1 + len(first)) / (1 + frequency)) + 1).float()
 
 
-def _masks(groups: NDArray[np.str_], fold: NDArray[np.int64], config: FitConfig) -> tuple[Tensor, Tensor]:
-    """Rows that each member trains on and stops on, two (members, 2 N) masks of 0 and 1."""
+def _masks(groups: NDArray[np.str_], fold: NDArray[np.int64], config: FitConfig) -> tuple[Array, Tensor, Tensor]:
+    """Rows that each member leaves out, trains on and stops on: three (members, 2 N) masks of 0 and 1."""
     coin = np.array([share(str(group), f"stop {config.seed}") < 0.5 for group in groups])
-    member = np.arange(config.members)[:, None]
-    stops = (fold[None] == (member + 1) % config.members) & coin
-    trains = (fold[None] != member) & ~stops
-    return tuple(torch.from_numpy(np.tile(mask, (1, 2))).float() for mask in (trains, stops))  # type: ignore[return-value]
+    distance = (fold[None] - np.arange(config.members)[:, None]) % config.members
+    left_out = distance < config.left_out
+    stops = (distance == config.left_out) & coin
+    masks = [np.tile(mask.astype(np.float64), (1, 2)) for mask in (left_out, ~left_out & ~stops, stops)]
+    return masks[0], torch.from_numpy(masks[1]).float(), torch.from_numpy(masks[2]).float()
 
 
-def _train(
-    heads: Heads, ridge: Tensor, seen: Tensor, typed: Tensor, logs: Tensor, masks: tuple[Tensor, Tensor],
-    config: FitConfig, progress: Progress,
-) -> int:  # fmt: skip
+def _train(heads: Heads, rows: Rows, trains: Tensor, stops: Tensor, config: FitConfig, progress: Progress) -> int:
     """Train the members side by side; each keeps the weights of its own best epoch. Returns the epochs run."""
     levels, weights = torch.tensor(LEVELS, dtype=torch.float32), torch.tensor(config.level_weights)
-    trains, stops = masks
     draw = torch.Generator().manual_seed(config.seed)
     optimiser = torch.optim.AdamW(heads.members.parameters(), config.learning_rate, weight_decay=config.weight_decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(config.epochs, 1))
 
-    def losses(rows: Tensor | slice, mask: Tensor) -> Tensor:
-        grids = heads.grids(ridge[rows], seen[rows], typed[rows])
-        loss = (pinball(grids, logs[rows], levels, weights) / heads.scale).mean(-1)  # (M, rows)
-        return (loss * mask[:, rows]).sum(1) / mask[:, rows].sum(1).clamp_min(1)
+    def losses(at: Tensor | slice, mask: Tensor) -> Tensor:
+        grids = heads.grids(rows.start[at], rows.ridge[at], rows.seen[at], rows.types[at])
+        loss = (pinball(grids, rows.logs[at], levels, weights) / heads.scale).mean(-1)  # (M, rows)
+        return (loss * mask[:, at]).sum(1) / mask[:, at].sum(1).clamp_min(1)
 
-    best = torch.full((config.members,), torch.inf)
-    kept, since, epoch = deepcopy(heads.members.state_dict()), 0, 0
-    for epoch in range(1, config.epochs + 1):
-        heads.train()
-        for rows in torch.randperm(len(ridge), generator=draw).split(config.batch):  # type: ignore[no-untyped-call]
-            optimiser.zero_grad(set_to_none=True)
-            losses(rows, trains).sum().backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-        schedule.step()
+    def stopping_losses() -> Tensor:
         heads.eval()
         with torch.no_grad():
-            now = losses(slice(None), stops)
+            return losses(slice(None), stops)
+
+    best, kept = stopping_losses(), deepcopy(heads.members.state_dict())
+    since, epoch = 0, 0
+    for epoch in range(1, config.epochs + 1):
+        heads.train()
+        for at in torch.randperm(len(rows.ridge), generator=draw).split(config.batch):  # type: ignore[no-untyped-call]
+            optimiser.zero_grad(set_to_none=True)
+            losses(at, trains).sum().backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        schedule.step()
+        now = stopping_losses()
         better = now < best - 1e-5
         for name, value in heads.members.state_dict().items():
             kept[name][better] = value[better]
@@ -205,4 +254,5 @@ def _train(
         if since >= config.patience:
             break
     heads.members.load_state_dict(kept)
+    heads.eval()
     return epoch

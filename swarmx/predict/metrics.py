@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from swarmx.predict.baselines import GroupQuantiles
 from swarmx.quantiles import LEVELS, QuantileGrid, pinball_loss
 
 Array = NDArray[np.float64]
@@ -42,10 +41,11 @@ def r2_log(values: Array, observed: Array) -> float:
     return float(1 - ((truth - guess) ** 2).mean() / max(float(truth.var()), 1e-12))
 
 
-def report(
-    values: Array, observed: Array, baselines: Mapping[str, tuple[GroupQuantiles, Sequence[Hashable]]]
-) -> dict[str, Any]:
-    """All of the above for one target, with the ratio of each baseline's pinball (below 1 is better than it)."""
+def report(values: Array, observed: Array, baselines: Mapping[str, Array]) -> dict[str, Any]:
+    """All of the above for one target, with the ratio to each baseline's pinball (below 1 is better than it).
+
+    values : (N, K); observed : (N,); baselines : name -> (N, K)
+    """
     own = pinball_at(values, observed)
     out: dict[str, Any] = {
         "rows": len(observed),
@@ -55,8 +55,8 @@ def report(
         "r2_log": r2_log(values, observed),
         "baselines": {},
     }
-    for name, (fitted, keys) in baselines.items():
-        theirs = pinball_at(fitted.values(keys), observed)
+    for name, grids in baselines.items():
+        theirs = pinball_at(grids, observed)
         ratio = {level: own[level] / theirs[level] if theirs[level] > 0 else 1.0 for level in own}
         out["baselines"][name] = {"pinball": theirs, "pinball_ratio": ratio}
     return out

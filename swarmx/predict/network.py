@@ -1,12 +1,12 @@
-"""The head: ridge prediction + small MLP -> quantiles that cannot cross. Needs torch; training and export only.
+"""The head: ridge prediction -> starting quantiles -> small MLP that moves and stretches them. Needs torch.
 
-    embedding, counts, labels, n-grams --Basis--> dense features --+--> ridge prediction r  (one number per target)
-                                                                   |
-    r, counts, labels, embedding's first axes ----MLP-------------> r + shift, and a positive step between levels
+    embedding, counts, labels, n-grams --Basis--> dense features --> ridge prediction r of each target
+    r --> quantiles seen near that r, mixed with those of the call's type          (the start)
+    r, counts, labels, embedding's first axes --MLP--> shift of the median, stretch of every step between levels
 
-Everything is in log(1 + value). The median is r plus a learned shift; levels above and below it lie softplus steps
-away, so the grid is monotone by construction. The steps start at the ridge's own residual quantiles: an untrained head
-is already the classical ridge + residual quantiles, and learning can only add where the spread differs between calls.
+Everything is in log(1 + value). A step of the start is positive and is multiplied by a positive number, so the grid is
+monotone by construction. The untrained head is the start itself, classical conditional quantiles; learning can only add
+where the spread differs between calls. The whole is one ONNX graph.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class HeadConfig:
     embedding: int = 0  # width of the text embedding; 0 trains without text
     axes: int = 16  # principal axes of the embedding that the MLP sees directly
     landmarks: int = 256  # of the Nystroem approximation of the embedding's RBF kernel
-    members: int = 5  # networks averaged; each leaves another fold out
+    bins: int = 8  # of the ridge prediction; between their middles the start is interpolated
+    members: int = 8  # networks averaged; each leaves other folds out
     hidden: int = 64
     dropout: float = 0.1
 
@@ -106,7 +107,7 @@ class Basis(nn.Module):
 
 
 class Members(nn.Module):
-    """M equal MLPs side by side: (M, N, inputs) -> (M, N, outputs). The last layer starts at zero plus `bias`."""
+    """M equal MLPs side by side: (M, N, inputs) -> (M, N, outputs), zero before they learn."""
 
     def __init__(self, members: int, inputs: int, hidden: int, outputs: int, dropout: float) -> None:
         super().__init__()
@@ -125,6 +126,40 @@ class Members(nn.Module):
         return out
 
 
+class Start(nn.Module):
+    """Quantiles before the MLP, (N, T, K): those seen near the ridge prediction, mixed with those of the call's type.
+
+    One set of bins for calls of known type and one for the others, along the first axis of 2.
+    """
+
+    centre: Tensor  # (2, T, B) ridge predictions in the middle of the bins
+    table: Tensor  # (2, T, B, K) log quantiles minus the ridge prediction
+    by_type: Tensor  # (types + 1, T, K) log quantiles of each type, row 0 unused
+    trust: Tensor  # (T,) weight of the bins against the type where the type is known
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        t, b, k = config.targets, config.bins, len(LEVELS)
+        self.register_buffer("centre", torch.arange(b).float().expand(2, t, b).clone())
+        self.register_buffer("table", torch.zeros(2, t, b, k))
+        self.register_buffer("by_type", torch.zeros(config.types + 1, t, k))
+        self.register_buffer("trust", torch.ones(t))
+
+    def forward(self, ridge: Tensor, type_id: Tensor) -> Tensor:
+        typed = (type_id > 0)[:, None, None]
+        near = torch.where(typed, self.near(ridge, 0), self.near(ridge, 1))
+        mixed = self.trust[:, None] * near + (1 - self.trust[:, None]) * self.by_type[type_id]
+        return torch.where(typed, mixed, near)
+
+    def near(self, ridge: Tensor, mode: int) -> Tensor:
+        """Linear between the bins' middles, flat outside: a mean of increasing grids, so increasing itself."""
+        centre, table = self.centre[mode], self.table[mode]
+        gap = (centre[:, 1:] - centre[:, :-1]).clamp_min(1e-6)
+        share = ((ridge[:, :, None] - centre[:, :-1]) / gap).clamp(0, 1)  # (N, T, B - 1)
+        steps = table[:, 1:] - table[:, :-1]  # (T, B - 1, K)
+        return ridge[:, :, None] + table[:, 0] + (share[..., None] * steps).sum(2)
+
+
 class Heads(nn.Module):
     """Log quantiles of all targets, (N, T, K), from a call's features; before calibration."""
 
@@ -136,7 +171,7 @@ class Heads(nn.Module):
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
-        self.config, self.basis = config, Basis(config)
+        self.config, self.basis, self.start = config, Basis(config), Start(config)
         t = config.targets
         self.register_buffer("idf", torch.ones(BUCKETS))
         # two ridges: one knows the call's type, the other does without; (…, 2 T), the first T know it
@@ -148,27 +183,21 @@ class Heads(nn.Module):
         inputs = config.types + config.models + len(COUNTS) + axes + t + 1
         self.members = Members(config.members, inputs, config.hidden, t * len(LEVELS), config.dropout)
 
-    @torch.no_grad()
-    def start_at(self, residuals: NDArray[np.float64]) -> None:
-        """Let the untrained head give the ridge plus these residual quantiles, (T, K), in units of `scale`."""
-        steps = np.maximum(np.diff(residuals, axis=1), 1e-3)
-        raw = np.concatenate((residuals[:, MEDIAN : MEDIAN + 1], np.log(np.expm1(steps))), axis=1)
-        self.members.biases[-1].copy_(torch.from_numpy(raw.reshape(1, 1, -1)).float())
-
-    def ridge(self, wide: Tensor, typed: Tensor, gram_ids: Tensor, gram_weights: Tensor) -> Tensor:
+    def ridge(self, wide: Tensor, type_id: Tensor, gram_ids: Tensor, gram_weights: Tensor) -> Tensor:
         """Ridge prediction of each target's log, (N, T), from the ridge that fits what the call tells."""
         weights = gram_weights * self.idf[gram_ids]
         weights = weights / weights.norm(dim=1, keepdim=True).clamp_min(1e-6)
         both = wide @ self.dense + (weights[:, :, None] * self.theta[gram_ids]).sum(1) + self.intercept
         known, unknown = both.chunk(2, dim=1)
-        return torch.where(typed, known, unknown)
+        return torch.where((type_id > 0)[:, None], known, unknown)
 
-    def grids(self, ridge: Tensor, seen: Tensor, typed: Tensor) -> Tensor:
-        """Log quantiles of every member, (M, N, T, K), from ridge predictions (N, T)."""
+    def grids(self, start: Tensor, ridge: Tensor, seen: Tensor, type_id: Tensor) -> Tensor:
+        """Log quantiles of every member, (M, N, T, K), from the start (N, T, K) and the ridge predictions (N, T)."""
         n, t = ridge.shape
-        x = torch.cat((seen, ridge / self.scale, typed.to(seen.dtype)), dim=1)
+        typed = (type_id > 0)[:, None].to(seen.dtype)
+        x = torch.cat((seen, ridge / self.scale, typed), dim=1)
         raw = self.members(x.expand(self.config.members, n, x.shape[1])).reshape(-1, n, t, len(LEVELS))
-        return ridge[None, :, :, None] + self.scale[:, None] * spread(raw)
+        return stretched(start, raw, self.scale[:, None])
 
     def forward(
         self,
@@ -180,14 +209,17 @@ class Heads(nn.Module):
         gram_weights: Tensor,
     ) -> Tensor:
         wide, seen = self.basis(embedding, counts, type_id, model_id)
-        typed = (type_id > 0)[:, None]
-        ridge = self.ridge(wide, typed, gram_ids, gram_weights)
-        return self.grids(ridge, seen, typed).mean(0)
+        ridge = self.ridge(wide, type_id, gram_ids, gram_weights)
+        return self.grids(self.start(ridge, type_id), ridge, seen, type_id).mean(0)
 
 
-def spread(raw: Tensor) -> Tensor:
-    """(…, K) free numbers -> (…, K) increasing ones: the first is the median, the others softplus steps away."""
-    middle, steps = raw[..., :1], functional.softplus(raw[..., 1:])
+def stretched(start: Tensor, raw: Tensor, scale: Tensor) -> Tensor:
+    """Increasing grids (…, K) from a start (…, K) and free numbers (…, K): the first shifts the median by its multiple
+    of `scale`, the others stretch the steps between levels; softplus(0) would halve a step, so it is normed to keep it.
+    """
+    factor = functional.softplus(raw[..., 1:]) / functional.softplus(torch.zeros(()))
+    steps = (start[..., 1:] - start[..., :-1] + 1e-3 * scale) * factor
+    middle = start[..., MEDIAN : MEDIAN + 1] + scale * raw[..., :1]
     below = steps[..., :MEDIAN].flip(-1).cumsum(-1).flip(-1)
     above = steps[..., MEDIAN:].cumsum(-1)
     return torch.cat((middle - below, middle, middle + above), dim=-1)

@@ -28,7 +28,11 @@ def group_of(record: CallRecord) -> str:
 
 
 def groups_of(records: Sequence[CallRecord]) -> NDArray[np.str_]:
-    """Group of each record, (N,); groups that share a text are one, named by the smallest name."""
+    """Group of each record, (N,); linked groups are one, named by the smallest name.
+
+    Groups are linked by a text that both hold, and by a call whose prompt continues its parent's: a repaired or
+    continued conversation repeats the template that it began with.
+    """
     names = [group_of(record) for record in records]
     root = {name: name for name in names}
 
@@ -39,9 +43,16 @@ def groups_of(records: Sequence[CallRecord]) -> NDArray[np.str_]:
         return name
 
     first: dict[str, str] = {}
+    place = {(record.workflow_id, record.call_id): i for i, record in enumerate(records)}
     for record, name in zip(records, names, strict=True):
-        if record.prompt:
-            a, b = find(name), find(first.setdefault(record.prompt, name))
+        if not record.prompt:
+            continue
+        linked = [first.setdefault(record.prompt, name)]
+        parent = place.get((record.workflow_id, record.parent_id or ""))
+        if parent is not None and records[parent].prompt and record.prompt.startswith(records[parent].prompt or ""):
+            linked.append(names[parent])
+        for other in linked:
+            a, b = find(name), find(other)
             root[max(a, b)] = min(a, b)
     return np.array([find(name) for name in names])
 

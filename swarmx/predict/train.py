@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from swarmx.files import replacing_directory
 from swarmx.predict.baselines import fit_groups, keys_of
 from swarmx.predict.bundle import ENCODER_FILES, shipped, write_manifest
 from swarmx.predict.embed import TextEncoder
+from swarmx.predict.evaluate import evaluate
 from swarmx.predict.features import features
 from swarmx.predict.fit import FitConfig, Progress, fit_heads
-from swarmx.predict.metrics import report
 from swarmx.predict.runtime import Predictor
 from swarmx.predict.split import folds, groups_of, held_out
 from swarmx.predict.targets import Targets, targets, usable
@@ -29,7 +29,6 @@ from swarmx.types import CallRecord
 FEWEST_ROWS = 50  # finished calls below which not even quantiles per type mean anything
 FEWEST_GROUPS = 20  # prompt groups below which text cannot be told from template
 OUT_OF_FOLD = "out_of_fold.npz"  # call_id (N,), values (N, T, K)
-BASELINES = ("unconditional", "per_type", "per_type_device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +47,12 @@ def train(
     out: Path,
     config: TrainConfig | None = None,
     progress: Progress = lambda what, done: None,
+    testing: NDArray[np.bool_] | None = None,
 ) -> dict[str, Any]:
     """Train on a log and write the model directory `out`, whole or not at all; returns its metrics.
 
-    A fixed fifth of the prompt groups (`split.held_out`) is kept for the metrics and never trained on.
+    testing : which of the usable rows to keep for the metrics and never train on; a fixed fifth of the prompt groups
+        (`split.held_out`) when not given
     Raises BadInput when the log holds too little to learn from.
     """
     config = config or TrainConfig()
@@ -63,7 +64,7 @@ def train(
     wanted = targets(records, rows)
     calls = [records[i] for i in rows]
     groups = groups_of(calls)
-    testing = held_out(groups)
+    testing = held_out(groups) if testing is None else testing
     notes, text = _what_can_be_learned(calls, groups, testing, config)
     inside = np.flatnonzero(~testing) if testing.any() and not testing.all() else np.arange(len(calls))
     with replacing_directory(out) as directory:
@@ -74,7 +75,7 @@ def train(
             description |= _fit_text(directory, [calls[i] for i in inside], learned, groups[inside], config, progress)
         write_manifest(directory, description)
         progress("evaluation", 0.0)
-        metrics = evaluate(Predictor.load(directory), records, rows) | {"notes": notes}
+        metrics = evaluate(Predictor.load(directory), records, testing) | {"notes": notes}
         (directory / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n")
         from swarmx.predict.card import write_card
 
@@ -182,35 +183,3 @@ def _write_out_of_fold(directory: Path, calls: Sequence[CallRecord], logs: Seque
     values = np.expm1(np.maximum(np.stack(logs, axis=1), 0.0)).astype(np.float32)  # (N, T, K)
     ids = np.array([call.call_id for call in calls], dtype=np.str_)
     np.savez_compressed(directory / OUT_OF_FOLD, call_id=ids, values=values)
-
-
-def evaluate(predictor: Predictor, records: Sequence[CallRecord], rows: Sequence[int] | None = None) -> dict[str, Any]:
-    """Metrics of a model on the held-out prompt groups of a log, beside baselines fitted on its other rows.
-
-    rows : the usable rows; found when not given. A log whose groups cannot be split is measured on all its rows.
-    Raises ValueError when the log holds no usable row.
-    """
-    rows = usable(records) if rows is None else rows
-    calls = [records[i] for i in rows]
-    wanted = targets(records, rows)
-    testing = held_out(groups_of(calls))
-    if not testing.any() or testing.all():
-        testing = np.ones(len(calls), dtype=bool)
-    train_rows = np.flatnonzero(~testing) if not testing.all() else np.arange(len(calls))
-    test = [calls[i] for i in np.flatnonzero(testing)]
-    arms = {"with_type": test, "without_type": [replace(call, type=None) for call in test]}
-    grids = {arm: predictor.grids(part) for arm, part in arms.items()}
-    out: dict[str, Any] = {"test_rows": len(test), "train_rows": len(train_rows), "targets": {}}
-    for t, name in enumerate(wanted.names):
-        if name not in predictor.targets:
-            continue
-        baselines = {
-            kind: (
-                fit_groups(keys_of([calls[i] for i in train_rows], kind), wanted.values[train_rows, t]),
-                keys_of(test, kind),
-            )
-            for kind in BASELINES
-        }
-        observed = wanted.values[testing, t]
-        out["targets"][name] = {arm: report(found.of(name), observed, baselines) for arm, found in grids.items()}
-    return out

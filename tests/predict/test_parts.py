@@ -137,3 +137,15 @@ def test_messages_become_text_and_long_texts_keep_both_ends() -> None:
     assert text_of(None) == "" and text_of(7) == ""  # type: ignore[arg-type]
     long = "a" * 5000 + "b" * 5000
     assert clip(long).startswith("a" * 4096) and clip(long).endswith("b" * 4096) and clip("short") == "short"
+
+
+def test_a_continued_conversation_stays_with_its_beginning() -> None:
+    def row(call: str, group: str, prompt: str, parent: str | None = None) -> CallRecord:
+        return CallRecord(call, "m", 0.0, "ok", workflow_id="w", parent_id=parent, prompt=prompt, prompt_group=group)
+
+    records = [
+        row("1", "plan", "List it."),
+        row("2", "plan_again", "List it. No: again.", "1"),
+        row("3", "c", "x", "1"),
+    ]
+    assert groups_of(records).tolist() == ["plan", "plan", "c"]

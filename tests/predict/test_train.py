@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from swarmx.errors import BadInput
+from swarmx.predict.evaluate import evaluate
 from swarmx.predict.fit import FitConfig
 from swarmx.predict.runtime import Predictor
-from swarmx.predict.train import TrainConfig, evaluate, train
+from swarmx.predict.train import TrainConfig, train
 from swarmx.types import Call
 from tests.predict.conftest import make_log
 

@@ -1,0 +1,90 @@
+"""Quantiles to begin with: what was seen where the ridge predicted about the same, and what was seen of the type.
+
+Bins of the prediction carry what a pooled residual cannot, spread that grows with the length and targets that are often
+exactly zero. Both parts are cross-fitted: what a training row starts from was computed without its fold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swarmx.quantiles import LEVELS
+
+Array = NDArray[np.float64]
+BIN_ROWS = 60  # fewer bins where there would be fewer rows in one
+TYPE_ROWS = 20  # rows before a type has quantiles of its own
+SHARES = np.linspace(0, 1, 6)  # tried weights of the bins against the type
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """centre : (B,) increasing; table : (B, K) residual quantiles"""
+
+    centre: Array
+    table: Array
+
+    def at(self, ridge: Array) -> Array:
+        """Log quantiles of each ridge prediction, (N, K): linear between the middles, flat outside."""
+        residual = np.stack([np.interp(ridge, self.centre, column) for column in self.table.T], axis=1)
+        return ridge[:, None] + residual
+
+
+def fit_bins(ridge: Array, logs: Array, bins: int) -> Bins:
+    """Residual quantiles in `bins` bins of equal count, (N,) and (N,); thin or equal bins repeat their neighbour."""
+    wanted = int(np.clip(len(ridge) // BIN_ROWS, 1, bins))
+    parts = np.array_split(np.argsort(ridge, kind="stable"), wanted)
+    centre = np.array([ridge[part].mean() for part in parts])
+    table = np.array([np.quantile(logs[part] - ridge[part], LEVELS) for part in parts])
+    extra = bins - wanted
+    centre = np.concatenate((centre, centre[-1] + np.arange(1, extra + 1)))
+    table = np.concatenate((table, np.repeat(table[-1:], extra, axis=0)))
+    return Bins(np.maximum.accumulate(centre + 1e-5 * np.arange(bins)), table)
+
+
+def fit_types(type_id: NDArray[np.int64], logs: Array, types: int) -> Array:
+    """Log quantiles of each type, (types + 1, K); those of all rows for rare types and for row 0."""
+    pool = np.quantile(logs, LEVELS)
+    rows = [np.flatnonzero(type_id == t) for t in range(types + 1)]
+    return np.array(
+        [np.quantile(logs[at], LEVELS) if t and len(at) >= TYPE_ROWS else pool for t, at in enumerate(rows)]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """One target's start. bins : (typed, untyped); by_type : (types + 1, K); trust : weight of the bins;
+    rows : (2, N, K) cross-fitted start of the training rows, with their types and without"""
+
+    bins: tuple[Bins, Bins]
+    by_type: Array
+    trust: float
+    rows: Array
+
+
+def fit_start(
+    ridge: Array, logs: Array, type_id: NDArray[np.int64], types: int, fold: NDArray[np.int64], bins: int
+) -> Started:
+    """Fit one target. ridge : (2, N) out of fold, with types and without; logs : (N,)"""
+    near, kind = np.empty((2, len(logs), len(LEVELS))), np.empty((len(logs), len(LEVELS)))
+    for k in np.unique(fold):
+        inside, out = fold != k, fold == k
+        for mode in (0, 1):
+            near[mode, out] = fit_bins(ridge[mode, inside], logs[inside], bins).at(ridge[mode, out])
+        kind[out] = fit_types(type_id[inside], logs[inside], types)[type_id[out]]
+    known = (type_id > 0)[:, None]
+    losses = [_loss(share * near[0] + (1 - share) * kind, logs)[known[:, 0]].sum() for share in SHARES]
+    trust = float(SHARES[int(np.argmin(losses))]) if known.any() else 1.0
+    typed = np.where(known, trust * near[0] + (1 - trust) * kind, near[1])
+    whole = (fit_bins(ridge[0], logs, bins), fit_bins(ridge[1], logs, bins))
+    return Started(whole, fit_types(type_id, logs, types), trust, np.stack((typed, near[1])))
+
+
+def _loss(grids: Array, logs: Array) -> Array:
+    """Pinball loss of each row over all levels, each divided by sqrt(level (1 - level)), (N,)."""
+    gap = logs[:, None] - grids
+    weights = 1 / np.sqrt(LEVELS * (1 - LEVELS))
+    loss: Array = (np.maximum(LEVELS * gap, (LEVELS - 1) * gap) * weights).mean(axis=1)
+    return loss
