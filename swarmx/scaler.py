@@ -77,13 +77,14 @@ class Scaler:
     def _shared(self, samples: Sequence[PoolSample], targets: Sequence[int]) -> Mapping[str, Mapping[str, int]]:
         """pool -> device kind -> replicas, for the pools that a budget or a choice of kinds touches."""
         several = any(len(self._of(s.pool).kinds) > 1 for s in samples)
+        units = sum(t * self._of(s.pool).kinds[0].units for s, t in zip(samples, targets, strict=True))
+        if not several and (self.budget is None or units <= self.budget):
+            return {}
         needs = [self._need(s, target) for s, target in zip(samples, targets, strict=True)]
         if several:
             unlimited = sum(n.wanted * max(k.units for k in n.kinds) * 4 + 4 for n in needs)
             return by_integer_program(needs, unlimited if self.budget is None else self.budget, self.redeploy_cost)
-        if self.budget is None or sum(n.wanted * n.kinds[0].units for n in needs) <= self.budget:
-            return {}
-        given = by_marginal_gain(needs, self.budget)
+        given = by_marginal_gain(needs, self.budget or 0.0)
         return {n.pool: {n.kinds[0].name: given[n.pool]} for n in needs}
 
     def _need(self, sample: PoolSample, target: int) -> PoolNeed:

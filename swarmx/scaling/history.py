@@ -1,7 +1,7 @@
 """The recent past of one pool, on a clock of its own.
 
-The clock advances with the samples' times but never backwards and by at most `max_gap_s` at a time; a jump in either
-direction, or a duplicate, therefore ages nothing. Across a gap no rate is taken.
+The clock advances with the samples' times, but never backwards, and over a gap of more than `max_gap_s` only by one
+usual step; a jump in either direction, or a duplicate, therefore ages nothing. Across a gap no rate is taken.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class History:
     rows: deque[Row] = field(default_factory=deque)
     clock_s: float = 0.0
     seen_s: float | None = None
+    usual_s: float = 0.0  # the last step that was no gap
 
     def add(self, sample: PoolSample) -> bool:
         """Take a sample; False when it is a duplicate or older than the last by less than a clock jump."""
@@ -41,8 +42,11 @@ class History:
             step = sample.observed_s - self.seen_s
             if -self.max_gap_s <= step <= 0:
                 return False
-            epoch += not 0 < step <= self.max_gap_s
-            self.clock_s += min(max(step, 0.0), self.max_gap_s)
+            if 0 < step <= self.max_gap_s:
+                self.usual_s = step
+            else:
+                epoch += 1
+            self.clock_s += self.usual_s
         self.seen_s = sample.observed_s
         values = (sample.waiting, sample.running, sample.arrived, sample.finished)
         more = (sample.service_s, sample.latency_ratio, sample.judged, sample.kept)

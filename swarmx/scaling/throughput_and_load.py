@@ -29,6 +29,8 @@ class ThroughputAndLoad:
         floor = whole(rate * service / (sample.slots * self.fill))
         ratios = [known(r.latency_ratio) for r in sample.replicas if r.stage == "ready"]
         now, terms = sample.committed, {"floor": float(floor), "rate": rate}
+        if sample.busy == 0:  # nothing is there whose latency could be estimated
+            ratios = [0.0]
         if not ratios or None in ratios:
             return Want(max(floor, now), "floor; latency of some replicas unknown", terms)
         loads = [r for r in ratios if r is not None]

@@ -1,0 +1,138 @@
+"""One world for scalers: what arrives, which replicas can be had, which limits hold; and what a run of it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swarmx.presets import preset
+from swarmx.scaler import PoolSettings, Scaler
+from swarmx.scaling import Bounds, scaling_preset
+from swarmx.scaling.budget import DeviceKind
+from swarmx.scaling.live import LiveWork
+from swarmx.scaling.profiles import Profiles
+from swarmx.sim.cluster import Cluster
+from swarmx.sim.contracts import Timing
+from swarmx.sim.loop import simulate
+from swarmx.sim.results import CallTable
+from swarmx.sim.scaling.control import LatencyProbe, ScalingControl, Step, starting
+from swarmx.sim.scaling.fleet import Fleet, Kind
+from swarmx.sim.scaling.oracle import Seconds, TrueDemand
+from swarmx.sim.scaling.watch import Limits
+from swarmx.sim.workload import Workload
+
+Array = NDArray[np.float64]
+FLAP_S = 300.0  # a rise so soon after a fall is a flap
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """kinds : (model, device) -> kind; begin : model -> replicas of its first kind at the start
+    minimum, maximum : replicas of every pool; budget : units in all
+    profiles : learned from another workload of the same kind; seconds : true service time of a call
+    order : preset of the schedulers and its options
+    """
+
+    name: str
+    workload: Workload
+    kinds: Mapping[tuple[str, str], Kind]
+    begin: Mapping[str, int]
+    minimum: int
+    maximum: int
+    limits: Limits
+    profiles: Profiles
+    seconds: Seconds
+    probe: LatencyProbe | None = None
+    budget: float | None = None
+    period_s: float = 5.0
+    order: tuple[str, Mapping[str, Any]] = ("central_fcfs", field(default_factory=dict))  # type: ignore[assignment]
+    timing: Timing = field(default_factory=lambda: Timing(retries=20))
+
+
+@dataclass(frozen=True)
+class ScalingRun:
+    """steps : every decision; replica_seconds : from order to end of every replica; cost : the same, priced"""
+
+    table: CallTable
+    steps: list[Step]
+    fleet: Fleet
+    replica_seconds: float
+    cost: float
+    seconds: float
+    attainment: float
+
+    @property
+    def mean_replicas(self) -> float:
+        return self.replica_seconds / self.seconds
+
+    @property
+    def flaps(self) -> int:
+        """Rises of a pool's target within `FLAP_S` after a fall."""
+        count = 0
+        for pool in {s.pool for s in self.steps}:
+            fell, last = -np.inf, None
+            for step in (s for s in self.steps if s.pool == pool):
+                if last is not None and step.target < last:
+                    fell = step.time_s
+                elif last is not None and step.target > last and step.time_s - fell <= FLAP_S:
+                    count, fell = count + 1, -np.inf
+                last = step.target
+        return count
+
+
+def run(
+    scenario: Scenario,
+    policy: str,
+    *,
+    bounds: Bounds | None = None,
+    follow: bool = True,
+    seed: int = 0,
+    **options: Any,
+) -> ScalingRun:
+    """Run the scenario under one scaling policy.
+
+    bounds : replaces the policy's own, but for minimum and maximum, which are the scenario's
+    follow : keep a book of live work for the policy; False: it sees counters alone
+    options : of the policy
+    """
+    chosen, own = scaling_preset(policy, bounds, **options)
+    limits = replace(own, minimum=scenario.minimum, maximum=scenario.maximum)
+    rng = np.random.default_rng(seed)
+    fleet = Fleet(scenario.kinds, rng)
+    control = ScalingControl(
+        Scaler(policy, chosen, limits, _settings(scenario, limits), scenario.budget, with_receipts=False),
+        fleet,
+        scenario.period_s,
+        LiveWork(scenario.profiles) if follow else None,
+        scenario.limits,
+        scenario.probe,
+        TrueDemand(scenario.workload, scenario.seconds, scenario.profiles.edges_s) if policy == "clairvoyant" else None,
+    )
+    first = {model: device for model, device in reversed(list(scenario.kinds))}
+    begin = {m: (scenario.kinds[m, first[m]].spec, n) for m, n in scenario.begin.items()}
+    name, order = scenario.order
+    schedulers = {model: preset(name, seed, **order) for model in scenario.begin}
+    table = simulate(
+        scenario.workload, Cluster(starting(begin)), schedulers, None, scenario.timing, seed=seed, control=control
+    )
+    end = float(np.nanmax(table.finished_s))
+    attained = sum(t.kept for t in control.tallies.values()) / max(sum(t.judged for t in control.tallies.values()), 1)
+    return ScalingRun(
+        table, control.steps, fleet, fleet.replica_seconds(0.0, end), fleet.replica_seconds(0.0, end, priced=True),
+        end, attained,
+    )  # fmt: skip
+
+
+def _settings(scenario: Scenario, limits: Bounds) -> dict[str, PoolSettings]:
+    found: dict[str, list[DeviceKind]] = {}
+    for (model, device), kind in scenario.kinds.items():
+        slots = float(kind.planned_slots or kind.spec.slots) * kind.spec.speed
+        found.setdefault(model, []).append(DeviceKind(device, slots, kind.price, 1.0, kind.limit))
+    return {model: PoolSettings(limits, tuple(kinds)) for model, kinds in found.items()}
+
+
+Build = Callable[[int], Scenario]
