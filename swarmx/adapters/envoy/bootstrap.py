@@ -5,6 +5,9 @@ matter:
 - a destination header that a client sends is removed before anything else, else clients could choose where to connect
 - the pool is an `override_host` cluster: the picker's list is walked by retries, and without a picker (FailOpen) the
   pool's own round robin goes on; an ORIGINAL_DST cluster takes one address and knows no fallback
+- pickers are health-checked: only the owner of the queue is ready. In full duplex Envoy 1.40 fails a request whose
+  picker dies or cannot be reached even under FailOpen, as parts of the body are on their way; once no picker is known
+  to be healthy, requests go on. With buffered bodies FailOpen holds at any time
 - dynamic metadata in `envoy.lb` are dropped unless the namespace is named in `receiving_namespaces`
 """
 
@@ -32,7 +35,7 @@ Balance = Literal["picker", "round_robin", "least_request"]
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """listen, admin, picker : host:port; endpoints : host:port of every model server
+    """listen, admin, pickers : host:port; endpoints : host:port of every model server
 
     balance : "picker", or one of Envoy's own policies without a picker (to compare with)
     duplex : FULL_DUPLEX_STREAMED bodies, as Gateway API has them, else BUFFERED
@@ -41,7 +44,7 @@ class Bootstrap:
     """
 
     listen: str
-    picker: str
+    pickers: tuple[str, ...]
     endpoints: tuple[str, ...]
     admin: str = "127.0.0.1:9901"
     balance: Balance = "picker"
@@ -76,7 +79,7 @@ def bootstrap_text(settings: PickerSettings) -> str:
     endpoints = tuple(endpoint_of(replica).address for replica in settings.replicas)
     options = Bootstrap(
         listen=proxy.listen,
-        picker=proxy.picker,
+        pickers=proxy.pickers,
         endpoints=endpoints,
         admin=proxy.admin,
         cluster="override_host" if endpoints else "original_dst",
@@ -186,8 +189,30 @@ def _picker(options: Bootstrap) -> dict[str, Any]:
         "typed_extension_protocol_options": {
             _PROTOCOLS: {"@type": f"type.googleapis.com/{_PROTOCOLS}", "explicit_http_config": http2}
         },
-        "load_assignment": _assignment("picker", (options.picker,)),
+        "load_assignment": _assignment("picker", options.pickers),
         "circuit_breakers": {"thresholds": [{"max_requests": 100_000, "max_pending_requests": 100_000}]},
+        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        "health_checks": [
+            {
+                "timeout": "0.5s",
+                "interval": "1s",
+                "no_traffic_interval": "1s",
+                "unhealthy_threshold": 2,
+                "healthy_threshold": 1,
+                "grpc_health_check": {"service_name": "readiness"},
+            }
+        ],
+        "outlier_detection": {
+            "split_external_local_origin_errors": True,
+            "consecutive_local_origin_failure": 1,
+            "enforcing_consecutive_local_origin_failure": 100,
+            "consecutive_gateway_failure": 100,
+            "consecutive_5xx": 100,
+            "base_ejection_time": "0.5s",
+            "max_ejection_time": "2s",
+            "interval": "0.5s",
+            "max_ejection_percent": 100,
+        },
     }
 
 

@@ -68,6 +68,7 @@ class Picker:
         self.server.draining = True
         if self.lease is not None:
             await self.lease.release()
+        await asyncio.sleep(self.settings.notice_s)
         await self.server.drain(self.settings.drain_s)
         for task in self._tasks:
             task.cancel()

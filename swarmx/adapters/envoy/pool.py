@@ -110,9 +110,9 @@ class Pool:
             return
         self.counters.add("fallbacks")
         now = self.clock()
-        self._carry_out(ride.lane.finished(ride.record("error", now), now))
-        ride.address, ride.allowed = "", frozenset([address])
-        self._bind_at_once(ride, now)
+        ride.lane.placed(ride.call.id, address, now)
+        ride.address = address
+        self._carry_out(self.lanes.owner.tick(now))  # the endpoint that was named first has a free slot again
 
     def end(self, ride: Ride, status: Status) -> None:
         """The call is over, in whatever way; only the first end counts."""

@@ -88,7 +88,7 @@ class ProxySettings(Settings):
     failure_mode: Literal["FailOpen", "FailClose"] = "FailOpen"
     listen: Address = "0.0.0.0:8080"
     admin: Address = "127.0.0.1:9901"
-    picker: Address = "127.0.0.1:9002"
+    pickers: Annotated[tuple[Address, ...], Field(min_length=1)] = ("127.0.0.1:9002",)
     duplex: bool = True
     answers: Literal["body", "headers", "none"] = "body"
 
@@ -116,6 +116,8 @@ class PickerSettings(Settings):
     listen : gRPC; metrics_listen : HTTP with /metrics, /healthz and /state
     objectives : InferenceObjective -> priority
     receipts : put `x-swarmx-decision` on answers
+    notice_s : at shutdown, time between saying not ready and taking no more requests; drain_s : longest wait after that
+        for the ends of the answers in hand
     """
 
     model: str
@@ -136,6 +138,7 @@ class PickerSettings(Settings):
     shed_waiting: Positive = 8.0
     max_body_bytes: Count = 32 * 2**20
     receipts: bool = True
+    notice_s: Annotated[float, Field(ge=0)] = 3.0
     drain_s: Annotated[float, Field(ge=0)] = 25.0
 
     @property

@@ -110,7 +110,13 @@ class Rig:
         sent = {"content-type": "application/json", **(headers or {})}
         async with self.client.post(self.url + path, data=data, headers=sent) as got:
             raw = await got.read()
-            return Reply(got.status, got.headers.get("x-backend"), raw, dict(got.headers), loop.time() - began)
+            return Reply(
+                got.status,
+                got.headers.get("x-backend"),
+                raw,
+                {k.lower(): v for k, v in got.headers.items()},
+                loop.time() - began,
+            )
 
     async def until(self, true: Any, within_s: float = 5.0) -> None:
         """Wait for something that another part of the rig is about to do."""
@@ -140,6 +146,7 @@ def settings_for(backends: list[Backend], **changes: Any) -> PickerSettings:
         "listen": "127.0.0.1:0",
         "metrics_listen": "127.0.0.1:0",
         "scrape": {"every_s": 0},
+        "notice_s": 0,
         "drain_s": 0.5,
     }
     return PickerSettings.model_validate({**data, **changes})
@@ -196,6 +203,17 @@ async def _ready(admin: str, process: subprocess.Popen[bytes]) -> None:
             await asyncio.sleep(0.03)
 
 
+async def picker_seen(client: ClientSession, admin: str) -> None:
+    """Wait until Envoy holds the picker for healthy."""
+    async with asyncio.timeout(20):
+        while True:
+            async with client.get(f"http://{admin}/clusters") as got:
+                flags = [line for line in (await got.text()).splitlines() if line.startswith("picker::127.0.0.1")]
+            if any(line.endswith("health_flags::healthy") for line in flags):
+                return
+            await asyncio.sleep(0.05)
+
+
 @asynccontextmanager
 async def rig(
     backends: list[Backend] | None = None,
@@ -221,8 +239,8 @@ async def rig(
     async with serving(backends):
         await picker.start()
         options = Bootstrap(
-            listen, f"127.0.0.1:{picker.port}", (*(b.address for b in backends), *dead), admin=admin,
-            message_timeout_s=1.0, **(proxy or {}),
+            listen, (f"127.0.0.1:{picker.port}",), (*(b.address for b in backends), *dead), admin=admin,
+            **{"message_timeout_s": 1.0, **(proxy or {})},
         )  # fmt: skip
         config = bootstrap(options)
         if filters_before:
@@ -230,6 +248,7 @@ async def rig(
             manager["http_filters"] = [*filters_before, *manager["http_filters"]]
         try:
             async with running_envoy(config, admin) as envoy, ClientSession(timeout=ClientTimeout(20)) as client:
+                await picker_seen(client, admin)
                 yield Rig(f"http://{listen}", admin, picker, backends, client, envoy, records)
         finally:
             await picker.stop()

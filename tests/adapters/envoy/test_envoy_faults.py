@@ -1,0 +1,211 @@
+"""The picker behind a real Envoy when something is broken: endpoints, pickers, clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import ClientSession, ClientTimeout
+from envoy_rig import Backend, free_port, needs_envoy, picker_seen, rig, running_envoy, serving
+
+from swarmx.adapters.envoy.bootstrap import Bootstrap, bootstrap
+
+pytestmark = [pytest.mark.envoy, needs_envoy]
+
+
+def test_the_proxy_walks_the_list_when_the_first_endpoint_is_dead() -> None:
+    async def run() -> None:
+        alive, gone = Backend("alive"), f"127.0.0.1:{free_port()}"
+        rows = [{"url": f"http://{gone}", "speed": 100.0}, {"url": f"http://{alive.address}"}]
+        async with rig([alive], dead=(gone,), replicas=rows, scheduler={"preset": "push"}) as r:
+            reply = await r.post({"prompt": "x"})
+            assert (reply.status, reply.backend) == (200, "alive")
+            assert reply.json["destination"] == f"{gone},{alive.address}"
+            await r.until(lambda: r.records)
+            assert r.records[0].replica == alive.address  # as the proxy said, not as we had chosen
+            assert r.picker.counters.total("fallbacks") == 1
+
+    asyncio.run(run())
+
+
+def test_failed_calls_in_a_row_take_an_endpoint_out_for_a_while() -> None:
+    async def run() -> None:
+        async with rig(scheduler={"preset": "round_robin"}) as r:
+            bad = r.backends[0]
+            for _ in range(5):
+                r.picker.picture.note_call(bad.address, failed=True)
+            replies = [await r.post({"prompt": "x"}) for _ in range(4)]
+            assert {reply.backend for reply in replies} == {"b2"}
+            r.picker.picture.known[bad.address].closed_until_s = 0.0
+            r.picker.picture.publish()
+            assert {(await r.post({"prompt": "x"})).backend for _ in range(2)} == {"b1", "b2"}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("fail_open", "wanted"), [(True, 200), (False, 500)], ids=["FailOpen", "FailClose"])
+@pytest.mark.parametrize("duplex", [True, False], ids=["duplex", "buffered"])
+def test_a_dead_picker(fail_open: bool, wanted: int, duplex: bool) -> None:
+    async def run() -> None:
+        async with rig(proxy={"fail_open": fail_open, "duplex": duplex}) as r:
+            assert (await r.post({"prompt": "x"})).status == 200
+            await r.picker.server.drain(0)
+            # a client that names a destination itself must not be followed now either
+            sent = {"x-gateway-destination-endpoint": "127.0.0.1:1"}
+            if duplex and fail_open:  # Envoy fails a few until it knows that there is no picker
+                async with asyncio.timeout(5):
+                    while (await r.post({"prompt": "x"}, sent)).status != 200:
+                        await asyncio.sleep(0.05)
+            statuses = [(await r.post({"prompt": "x" * 1000}, sent)).status for _ in range(4)]
+            assert all(status // 100 == wanted // 100 for status in statuses), statuses
+
+    asyncio.run(run())
+
+
+def test_a_client_that_leaves_while_its_call_is_held_frees_its_place() -> None:
+    async def run() -> None:
+        async with rig([Backend("b1")]) as r:
+            first = asyncio.create_task(r.post({"prompt": "x", "sleep": 0.6}))
+            await r.until(lambda: r.backends[0].inside == 1)
+            leaving = asyncio.create_task(r.post({"prompt": "x"}))
+            await r.until(lambda: len(r.picker.lanes.owner.queue) == 1)
+            leaving.cancel()
+            await r.until(lambda: not r.picker.lanes.owner.queue)
+            assert (await first).status == 200
+            await r.until(lambda: not r.picker.pool.rides)
+            assert r.picker.counters.total("closed_while_held") == 1
+            assert sorted(record.status for record in r.records) == ["cancelled", "ok"]
+            assert not r.picker.lanes.cluster.flights
+
+    asyncio.run(run())
+
+
+def test_a_client_that_leaves_in_the_middle_of_an_answer_is_cancelled_there() -> None:
+    async def run() -> None:
+        async with rig([Backend("b1")]) as r:
+            body = {"prompt": "x", "stream": True, "tokens": 100, "gap": 0.05}
+            async with r.client.post(r.url + "/v1/completions", json=body) as got:
+                await got.content.readany()
+            await r.until(lambda: not r.picker.pool.rides)
+            assert r.records[0].status == "cancelled"
+            await r.until(lambda: r.backends[0].left == 1)
+
+    asyncio.run(run())
+
+
+def test_a_slow_sender_and_a_slow_reader_hold_up_nobody() -> None:
+    async def slow_body() -> AsyncIterator[bytes]:
+        for piece in (b'{"prompt": "', *(b"x" * 100 for _ in range(8)), b'"}'):
+            yield piece
+            await asyncio.sleep(0.06)
+
+    async def run() -> None:
+        async with rig(scheduler={"preset": "push"}) as r:
+            headers = {"content-type": "application/json"}
+            slow = asyncio.create_task(_fetch(r.client, r.url, slow_body(), headers))
+            stream = {"prompt": "x", "stream": True, "tokens": 20_000}
+            async with r.client.post(r.url + "/v1/completions", json=stream) as unread:  # nobody reads this for a while
+                took = [(await r.post({"prompt": "x"})).took_s for _ in range(10)]
+                assert sorted(took)[5] < 0.2
+                assert await slow == 200
+                assert (await unread.read()).count(b'"choices":[{') == 20_000
+
+    asyncio.run(run())
+
+
+async def _fetch(client: ClientSession, url: str, body: Any, headers: dict[str, str]) -> int:
+    async with client.post(url + "/v1/completions", data=body, headers=headers) as got:
+        await got.read()
+        return got.status
+
+
+async def _picks(client: ClientSession, pages: int) -> float:
+    async with client.get(f"http://127.0.0.1:{pages}/metrics") as got:
+        lines = (await got.text()).splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("swarmx_picker_picks_total"))
+
+
+PICKER = "import typer; from swarmx.commands.kubernetes import endpoint_picker; typer.run(endpoint_picker)"
+
+
+@asynccontextmanager
+async def separate_picker(config: Path, pages: int) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """The picker as its own process, ready."""
+    process = subprocess.Popen([sys.executable, "-c", PICKER, str(config), "--log-level", "warning"], cwd=config.parent)
+    try:
+        async with asyncio.timeout(180), ClientSession() as client:
+            while True:
+                assert process.poll() is None, "the picker has ended"
+                with suppress(OSError):
+                    async with client.get(f"http://127.0.0.1:{pages}/healthz") as got:
+                        if got.status == 200:
+                            break
+                await asyncio.sleep(0.05)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["drained", "killed"])
+def test_a_picker_restarted_under_load_costs_no_call_but_those_in_its_hands(
+    how: signal.Signals, tmp_path: Path
+) -> None:
+    backends = [Backend("b1"), Backend("b2")]
+    port, pages, listen, admin = (free_port() for _ in range(4))
+    config = tmp_path / "picker.yaml"
+    rows = [{"url": f"http://{b.address}", "slots": 4} for b in backends]
+    said = {"model": "m", "replicas": rows, "listen": f"127.0.0.1:{port}", "metrics_listen": f"127.0.0.1:{pages}"}
+    config.write_text(yaml.safe_dump({**said, "scrape": {"every_s": 0}, "notice_s": 3.0, "drain_s": 5.0}))
+    options = Bootstrap(
+        f"127.0.0.1:{listen}", (f"127.0.0.1:{port}",), tuple(b.address for b in backends), admin=f"127.0.0.1:{admin}"
+    )
+    statuses: list[tuple[float, float, int]] = []
+
+    async def caller(client: ClientSession, stop: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        while not stop.is_set():
+            began = loop.time()
+            try:
+                status = await _fetch(client, f"http://127.0.0.1:{listen}", json.dumps({"sleep": 0.05}), {})
+            except OSError:
+                status = 0
+            statuses.append((began, loop.time(), status))
+
+    async def run() -> tuple[float, float]:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        envoy = running_envoy(bootstrap(options), f"127.0.0.1:{admin}")
+        async with serving(backends), ClientSession(timeout=ClientTimeout(20)) as client, envoy:
+            async with separate_picker(config, pages) as picker:
+                await picker_seen(client, f"127.0.0.1:{admin}")
+                callers = [asyncio.create_task(caller(client, stop)) for _ in range(8)]
+                await asyncio.sleep(1.0)
+                ended = loop.time()
+                picker.send_signal(how)
+                await asyncio.to_thread(picker.wait, 20)
+            async with separate_picker(config, pages):
+                async with asyncio.timeout(10):
+                    while (picks := await _picks(client, pages)) == 0:
+                        await asyncio.sleep(0.1)
+                stop.set()
+                await asyncio.gather(*callers)
+        return ended, picks
+
+    ended, picks_after = asyncio.run(run())
+    failed = [(began, end) for began, end, status in statuses if status != 200]
+    assert len(statuses) > 50 and picks_after > 0  # the second picker was asked again
+    if how == signal.SIGTERM:
+        assert not failed
+    else:
+        assert len(failed) <= 8 and all(began <= ended <= end for began, end in failed)

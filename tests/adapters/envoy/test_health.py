@@ -1,0 +1,80 @@
+"""gRPC health checks as a kubelet and a proxy make them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+
+from swarmx.adapters.envoy.counters import Counters
+from swarmx.adapters.envoy.lanes import Lanes
+from swarmx.adapters.envoy.messages import HEALTH, NOT_SERVING, PROCESS, SERVING, health, pb
+from swarmx.adapters.envoy.pool import PickLimits, Pool
+from swarmx.adapters.envoy.server import PickerServer
+from swarmx.adapters.envoy.stream import StreamRules
+from swarmx.types import ReplicaState
+
+
+async def _server(ready: list[bool]) -> tuple[PickerServer, int]:
+    pool = Pool(Lanes("push"), asyncio.get_running_loop().time, PickLimits(), Counters())
+    pool.set_states([ReplicaState("10.0.0.1:80", "m")])
+    server = PickerServer(pool, StreamRules("m"), lambda: ready[0])
+    return server, await server.start("127.0.0.1:0")
+
+
+def _check(channel: Any, service: str) -> Any:
+    call = channel.unary_unary(
+        f"/{HEALTH}/Check", health.HealthCheckRequest.SerializeToString, health.HealthCheckResponse.FromString
+    )
+    return call(health.HealthCheckRequest(service=service))
+
+
+def test_liveness_is_always_serving_and_readiness_follows_the_picker() -> None:
+    async def run() -> None:
+        ready = [False]
+        server, port = await _server(ready)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            assert (await _check(channel, "liveness")).status == SERVING
+            for name in ("readiness", PROCESS[0], ""):
+                ready[0] = False
+                assert (await _check(channel, name)).status == NOT_SERVING
+                ready[0] = True
+                assert (await _check(channel, name)).status == SERVING
+            with pytest.raises(grpc.aio.AioRpcError, match="NOT_FOUND"):
+                await _check(channel, "nothing")
+            watch = channel.unary_stream(
+                f"/{HEALTH}/Watch", health.HealthCheckRequest.SerializeToString, health.HealthCheckResponse.FromString
+            )(health.HealthCheckRequest(service="readiness"))
+            assert (await watch.read()).status == SERVING
+            server.draining = True
+            assert (await watch.read()).status == NOT_SERVING
+            watch.cancel()
+        await server.drain(0)
+
+    asyncio.run(run())
+
+
+def test_a_stream_that_talks_nonsense_is_ended_and_the_server_goes_on() -> None:
+    async def run() -> None:
+        server, port = await _server([True])
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            process = channel.stream_stream(f"/{PROCESS[0]}/{PROCESS[1]}", None, pb.ProcessingResponse.FromString)
+            broken = process()
+            await broken.write(b"\xff\xff\xff\xff")
+            with pytest.raises(grpc.aio.AioRpcError):
+                assert await broken.read() is grpc.aio.EOF
+                await broken.code()
+                raise grpc.aio.AioRpcError(await broken.code(), None, None)
+            good = process()
+            request = pb.ProcessingRequest(request_headers=pb.HttpHeaders(end_of_stream=True))
+            await good.write(request.SerializeToString())
+            answer = await good.read()
+            header = answer.request_headers.response.header_mutation.set_headers[0].header
+            assert header.raw_value == b"10.0.0.1:80"
+            assert answer.dynamic_metadata["envoy.lb"][header.key] == "10.0.0.1:80"
+            await good.done_writing()
+        await server.drain(0)
+
+    asyncio.run(run())
