@@ -155,8 +155,10 @@ class Front:
         first = pool.tickets.get(call.id)
         if first is None or first.replica is None or len(pool.replicas) < 2:
             return None
-        copy = replace(call, id=f"{call.id}~copy", parent_id=call.parent_id)
-        return self._exchange(request, pool, asked, identity, copy, prediction)
+        copy = self._exchange(request, pool, asked, identity, replace(call, id=f"{call.id}~copy"), prediction)
+        if copy.ticket.replica is first.replica:
+            pool.put_back(copy.ticket, "hedge")  # not there again
+        return copy
 
     async def models(self, request: web.Request) -> web.Response:
         """Models that clients can ask for."""

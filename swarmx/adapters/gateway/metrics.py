@@ -26,7 +26,7 @@ class Metrics:
     """All of them, in a registry of their own."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # they would double the number of series
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double the number of series
         self.registry = registry = CollectorRegistry()
         self.ended = Counter("swarmx_requests", "Calls that ended", ["pool", "tenant", "status"], registry=registry)
         self.refused = Counter("swarmx_refused", "Requests refused before the queue", ["code"], registry=registry)

@@ -88,9 +88,9 @@ class Selection:
         pool = state.pool_of(str(body.get("model")))
         now = state.clock.now()
         call = self._call(request.headers, body, pool, tenant, now)
+        ttl_s, wait_s = _number(body, "ttl_s", state.server.upstream.stall_s), _number(body, "wait_s", WAIT_S)
         if tenant is not None:
             tenant.admit(call.prompt_tokens, now)
-        ttl_s = _number(body, "ttl_s", state.server.upstream.stall_s)
         try:
             ticket = pool.submit(call, None, 0)
         except Refused:
@@ -98,7 +98,7 @@ class Selection:
                 tenant.leave(call.prompt_tokens, 0)
             raise
         held = self.open[call.id] = Reservation(pool, ticket, tenant, now, ttl_s)
-        return await self._choice(call.id, held, _number(body, "wait_s", WAIT_S))
+        return await self._choice(call.id, held, wait_s)
 
     async def _choice(self, name: str, held: Reservation, wait_s: float) -> web.Response:
         try:
@@ -165,8 +165,9 @@ class Selection:
             ticket.output_tokens = int(_number(body, "tokens", 0.0))
             pool.progress(ticket, ticket.output_tokens)
         elif what == "refused":
+            wait_s = _number(body, "wait_s", WAIT_S)
             pool.put_back(ticket, "refused")
-            return await self._choice(name, held, _number(body, "wait_s", WAIT_S))
+            return await self._choice(name, held, wait_s)
         else:
             status = body.get("status", "ok")
             if status not in get_args(Status):

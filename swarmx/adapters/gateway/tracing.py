@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of finished calls, with the GenAI semantic conventions; nothing is loaded unless it is asked for."""
+"""OpenTelemetry spans of finished calls, by the GenAI semantic conventions; nothing is loaded unless asked for."""
 
 from __future__ import annotations
 
@@ -83,13 +83,15 @@ def tracing_of(settings: TracingSettings) -> Tracing:
             from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
             return Tracing(ConsoleSpanExporter())
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from importlib import import_module
+
+        otlp = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
     except ImportError:
         raise BadInput(
             "server.tracing needs OpenTelemetry; install it with: pip install opentelemetry-sdk "
             "opentelemetry-exporter-otlp-proto-http"
         ) from None
-    return Tracing(OTLPSpanExporter(endpoint=settings.endpoint))
+    return Tracing(otlp.OTLPSpanExporter(endpoint=settings.endpoint))
 
 
 def _parent(traceparent: str | None) -> Any:

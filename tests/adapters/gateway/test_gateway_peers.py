@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
-from gateway_harness import mocks, server_settings
+from gateway_harness import mocks, server_settings, until
 
 from swarmx.adapters.gateway.gateway import Gateway, GatewaySettings
 from swarmx.adapters.mock_replica import HiddenRule, MockOptions
@@ -75,10 +75,9 @@ async def test_a_forwarded_call_keeps_its_identity(monkeypatch: pytest.MonkeyPat
 
 
 async def test_losing_the_owner_loses_no_call_that_waits_there_for_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with two(monkeypatch, 100) as (owner, other):
+    async with two(monkeypatch, 500) as (owner, other):
         calls = [asyncio.create_task(_chat(other, f"call {i}")) for i in range(24)]  # 8 run, 16 wait at the owner
-        await asyncio.sleep(0.15)
-        assert owner.state.in_flight == 24
+        await until(lambda: owner.state.in_flight == 24)
         server = owner._runners[0].server
         assert server is not None
         owner._servers[0].close()
