@@ -90,7 +90,7 @@ def refresh(replicas, flights, count, begin, rows, levels, now):  # type: ignore
 
 
 @njit(cache=True, inline="always")
-def _cost(replicas, r, rn, rkv, rw, x, x_own, need, prefill_tokens, now, prefix_weight):  # type: ignore[no-untyped-def]
+def cost_terms(replicas, r, rn, rkv, rw, x, x_own, need, prefill_tokens, now, prefix_weight):  # type: ignore[no-untyped-def]
     """(own finish, harm to the running, releases to wait for) of one call on replica r, after reservations."""
     n, slots, kv, cap = replicas[N, r], replicas[SLOTS, r], replicas[KV, r], replicas[KV_CAPACITY, r]
     count = n + rn
@@ -126,95 +126,6 @@ def costs(replicas, row, blocked, live, cached, now, prefix_weight, out):  # typ
         held = live[r] if live.size > 0 else 0.0
         hit = cached[r] if cached.size > 0 else 0.0
         need = prompt - held + x / 2
-        out[0, r], out[1, r], out[2, r] = _cost(
+        out[0, r], out[1, r], out[2, r] = cost_terms(
             replicas, r, 0.0, 0.0, 0.0, x, x_own, need, prompt - max(hit, held), now, prefix_weight
         )
-
-
-@njit(cache=True)
-def walk(replicas, waiting, begin, blocked, live, cached, reserved, now, lam, prefix_weight, pins):  # type: ignore[no-untyped-def]
-    """Go through waiting calls in order from row `begin`, up to the first that starts.
-
-    A call whose cheapest replica can take it now starts there. Any other reserves a place on its cheapest replica, for
-    the rest of this walk, and stays unbound.
-
-    waiting : (W, WAITING_COLUMNS) in order, due calls first
-    blocked, live, cached : (W, R) or empty: not allowed there; prompt tokens held by running calls; tokens in its cache
-    reserved : (3, R) calls, KV tokens and output tokens reserved in this walk so far; changed in place
-    pins : (W,) out: the replica that a held call reserved, -1 where it can run nowhere now
-    Returns (row, replica, looked at) of the start, or (rows, -1, looked at) when none is left to start; looked at, the
-    number of calls that could run somewhere now, is -1 when no replica has a free slot.
-    """
-    r_count = replicas.shape[1]
-    open_slots = False
-    for r in range(r_count):
-        if replicas[USABLE, r] > 0 and replicas[N, r] < replicas[SLOTS, r]:
-            open_slots = True
-            break
-    if not open_slots:
-        return waiting.shape[0], -1, -1
-    looked = 0
-    for i in range(begin, waiting.shape[0]):
-        pins[i] = -1
-        if waiting[i, W_DUE] < 0:
-            continue
-        prompt = waiting[i, W_PROMPT]
-        due = waiting[i, W_DUE] > 0
-        best, best_cost, best_k, best_fill = -1, np.inf, 0.0, np.inf
-        own_best, own_value = -1, np.inf  # argmin of own finish
-        free_best, free_value = -1, np.inf  # argmin of own finish among those that can start now
-        pin = int(waiting[i, W_PIN])
-        pin_own = np.inf
-        for r in range(r_count):
-            cap = min(replicas[CONTEXT, r], replicas[KV_CAPACITY, r])
-            if replicas[USABLE, r] <= 0 or prompt + 1 > cap or (blocked.size > 0 and blocked[i, r]):
-                continue
-            x = min(waiting[i, W_MEAN], waiting[i, W_LIMIT], cap - prompt)
-            x_own = min(waiting[i, W_OWN], waiting[i, W_LIMIT], cap - prompt)
-            held = live[i, r] if live.size > 0 else 0.0
-            hit = cached[i, r] if cached.size > 0 else 0.0
-            own, harm, k = _cost(
-                replicas,
-                r,
-                reserved[0, r],
-                reserved[1, r],
-                reserved[2, r],
-                x,
-                x_own,
-                prompt - held + x / 2,
-                prompt - max(hit, held),
-                now,
-                prefix_weight,
-            )
-            cost = own + lam * harm
-            fill = replicas[N, r] / replicas[SLOTS, r]
-            if cost < best_cost or (cost == best_cost and fill < best_fill):
-                best, best_cost, best_k, best_fill = r, cost, k, fill
-            if due:
-                if own < own_value:
-                    own_best, own_value = r, own
-                if k == 0 and own < free_value:
-                    free_best, free_value = r, own
-                if r == pin:
-                    pin_own = own
-        if best < 0:
-            continue
-        looked += 1
-        target, k = best, best_k
-        if due:
-            if pin_own == np.inf:
-                pin, pin_own = own_best, own_value
-            if free_best >= 0 and free_value <= pin_own:
-                target, k = free_best, 0.0
-            else:
-                target, k = pin, 1.0
-        pins[i] = target
-        if k == 0:
-            return i, target, looked
-        cap = min(replicas[CONTEXT, target], replicas[KV_CAPACITY, target])
-        x = min(waiting[i, W_MEAN], waiting[i, W_LIMIT], cap - prompt)
-        held = live[i, target] if live.size > 0 else 0.0
-        reserved[0, target] += 1
-        reserved[1, target] += prompt - held + x / 2
-        reserved[2, target] += x
-    return waiting.shape[0], -1, looked

@@ -5,8 +5,8 @@ enough of their calls have ended; if the cheapest can take it now it starts ther
 the rest of this walk and stays unbound. Nothing is promised from one walk to the next, except to calls that are due.
 
 Starvation bound, of our own queue alone: calls that were overtaken too often or held too long are due, as
-`swarmx.ordering.aging` says. Due calls are looked at first, oldest first, and keep the replica they wait for; so a due call
-starts at the latest when the calls running there then, and earlier-due calls started there, have ended.
+`swarmx.ordering.aging` says. Due calls are looked at first, oldest first, and keep the replica they wait for; so a due
+call starts at the latest when the calls running there then, and earlier-due calls started there, have ended.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from swarmx import kernel
+from swarmx import kernel, kernel_walk
 from swarmx.state import ClusterState
 from swarmx.waiting import NO_PIN, Waiting, WaitingQueue
 
@@ -25,6 +25,7 @@ Array = NDArray[np.float64]
 EMPTY = np.zeros((0, 0))
 NONE_BLOCKED = np.zeros((0, 0), dtype=np.bool_)
 FIRST_CHUNK = 8
+LOOK_AT_ALL, LOOK_AT = 64, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,16 @@ class _Walk:
         table = cluster.replicas
         free = np.maximum(table[kernel.SLOTS] - table[kernel.N], 0) @ table[kernel.USABLE]
         self.left = int(max(4 * len(cluster.states), 4 * free))
+        self.order, self.starts, self.width = grouped(cluster)
+        self.keys = np.zeros(len(cluster.states))
+        self.typical = (0.0, 0.0)
+        if self.width < len(cluster.states):
+            rows = queue.rows(0, 256)
+            mean = float(rows[:, kernel.W_MEAN].mean())
+            self.typical = (mean, float(rows[:, kernel.W_PROMPT].mean()) + mean / 2)
+            kernel_walk.sort_groups(
+                table, self.reserved, self.order, self.starts, self.keys, self.typical, now, harm_weight
+            )
 
     def over_due(self, due: list[Waiting]) -> Iterator[tuple[Waiting, int]]:
         """Each due call starts on the replica it is pinned to, or on a free one that ends it no later."""
@@ -92,6 +103,7 @@ class _Walk:
             if target < 0:
                 break
             yield due[row], target
+            self._filled(target)
             row += 1
         for waiting, pin in zip(due, pins, strict=True):
             waiting.pin = self.cluster.states[pin].id if pin >= 0 else NO_PIN
@@ -107,18 +119,41 @@ class _Walk:
             place += row
             if target >= 0:  # it leaves the queue, and those behind it move up to its place
                 yield self.queue.slice(place, 1)[0], target
+                self._filled(target)
             elif looked < 0:  # no slot is free any more
                 return
             else:
                 size *= 2
 
+    def _filled(self, replica: int) -> None:
+        """A call has been started there: where only part of the replicas is looked at, its place among them changes."""
+        if self.width < len(self.cluster.states):
+            kernel_walk.resort(
+                self.cluster.replicas, self.reserved, self.order, self.starts, self.keys, replica, self.typical,
+                self.now, self.weights[0],
+            )  # fmt: skip
+
     def _next(self, rows: Array, calls: Sequence[Waiting], begin: int, pins: NDArray[np.int64]) -> tuple[int, int, int]:
         live, cached = _prefixes(calls, self.cluster) if self.queue.tracking_prefix else (EMPTY, EMPTY)
         blocked = _blocked(calls, self.cluster, self.now) if self.queue.refused else NONE_BLOCKED
-        row, target, looked = kernel.walk(
-            self.cluster.replicas, rows, begin, blocked, live, cached, self.reserved, self.now, *self.weights, pins
-        )
+        row, target, looked = kernel_walk.walk(
+            self.cluster.replicas, rows, begin, blocked, live, cached, self.reserved,
+            self.order, self.starts, self.keys, self.width, self.typical, self.now, *self.weights, pins,
+        )  # fmt: skip
         return int(row), int(target), int(looked)
+
+
+def grouped(cluster: ClusterState) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """(replicas by group, where each group starts and the last ends, how many of a group a walk looks at).
+
+    Up to `LOOK_AT_ALL` replicas are one group, all of it looked at; more are grouped by device kind.
+    """
+    count = len(cluster.states)
+    if count <= LOOK_AT_ALL:
+        return np.arange(count), np.array([0, count]), count
+    kinds = np.unique([s.device for s in cluster.states], return_inverse=True)[1]
+    starts = np.concatenate(([0], np.cumsum(np.bincount(kinds))))
+    return np.argsort(kinds, kind="stable"), starts, LOOK_AT
 
 
 def _prefixes(calls: Sequence[Waiting], cluster: ClusterState) -> tuple[Array, Array]:

@@ -13,9 +13,10 @@ LAYERS = [
     {"cli", "commands", "__main__"},
     {"config"},
     {"adapters", "sim", "presets", "client"},
-    {"scheduler", "scaler", "explain", "intake", "late"},
-    {"routing", "ordering", "scaling", "admission", "preemption", "fairness", "guard", "drift", "adapt", "predict", "logs", "demand"},
-    {"state", "waiting", "callgraph", "usage", "silence", "engine", "prefix", "kernel"},
+    {"scheduler", "scaler", "explain", "intake", "late", "combination", "interruptions", "observers"},
+    {"routing", "ordering", "scaling", "admission", "preemption", "migration", "fairness", "inheritance"}
+    | {"guard", "drift", "adapt", "predict", "logs", "demand"},
+    {"state", "waiting", "callgraph", "usage", "silence", "engine", "prefix", "kernel", "kernel_walk"},
     {"types", "errors", "files"},
     {"quantiles"},
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from driver import World
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from swarmx.engine import EngineConstants
 from swarmx.presets import PRESETS, preset
 from swarmx.quantiles import LEVELS, QuantileGrid
+from swarmx.routing.completion import Completion
 from swarmx.types import Call, CallRecord, Prediction, Reject, ReplicaState, Start
 
 KNOWN = {"d": EngineConstants(a=1.0)}
@@ -288,3 +291,41 @@ def test_every_grid_in_the_book_is_cut_at_max_tokens() -> None:
     wide = Prediction(QuantileGrid(LEVELS, np.linspace(1, 1000, LEVELS.size)))
     scheduler.arrive(Call("c", "m", 0.0, max_tokens=50), wide, 0.0)
     assert scheduler.cluster.flight_table()[0, -1] == 50
+
+
+def many(seed: int, look_at_all: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """Costs of what a walk over 300 waiting calls and 90 replicas starts, looking at all of them or at a part."""
+    monkeypatch.setattr("swarmx.late.LOOK_AT_ALL", look_at_all)
+    rng = np.random.default_rng(seed)
+    kinds = {"fast": 1.0, "mid": 0.6, "slow": 0.35}
+    engines = {k: EngineConstants(0.015 / v, 0.0005 / v, 1.5e-7 / v, 5e-5 / v) for k, v in kinds.items()}
+    scheduler = preset("late", engines=engines)
+    states = [
+        ReplicaState(f"r{i}", "m", k, slots=8, kv_capacity_tokens=60_000) for i, k in enumerate(sorted(kinds) * 30)
+    ]
+    scheduler.replicas_changed([replace(s, draining=True) for s in states], 0.0)
+    for i in range(900):
+        call = Call(f"c{i}", "m", i * 1e-3, prompt_tokens=int(rng.integers(50, 3000)))
+        scheduler.arrive(call, exactly(float(rng.lognormal(5, 1))), i * 1e-3)
+    costs: dict[str, float] = {}
+    start = scheduler._start
+
+    def watched(waiting, i, now):  # type: ignore[no-untyped-def]
+        own, harm, _ = Completion().terms(waiting, scheduler.cluster, now)
+        costs[waiting.call.id] = float(own[i] + harm[i])
+        return start(waiting, i, now)
+
+    scheduler._start = watched  # type: ignore[method-assign]
+    scheduler.replicas_changed(states, 1.0)
+    return costs
+
+
+def test_looking_at_a_part_of_many_replicas_costs_within_one_percent(monkeypatch: pytest.MonkeyPatch) -> None:
+    ratios = []
+    for seed in range(3):
+        everything, part = (many(seed, limit, monkeypatch) for limit in (10**6, 8))
+        assert len(part) == pytest.approx(len(everything), rel=0.01)
+        both = everything.keys() & part.keys()
+        assert len(both) >= 600
+        ratios.append(sum(part[c] for c in both) / sum(everything[c] for c in both))
+    assert np.mean(ratios) < 1.01

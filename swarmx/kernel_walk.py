@@ -1,0 +1,155 @@
+"""The compiled walk of `late`: see `swarmx.late` for what it does and why.
+
+Which replicas a call looks at is given by `order`: replicas grouped by device kind, each group sorted by what a typical
+call would cost there. With few replicas a group is all there are and everything is looked at; with many only the first
+`width` of each group are, and a replica moves back in its group as it fills. Replicas of a kind differ in state alone,
+so the cheapest of a kind for a typical call is among the cheapest for any.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from swarmx.kernel import (
+    CONTEXT,
+    KV_CAPACITY,
+    SLOTS,
+    USABLE,
+    W_DUE,
+    W_LIMIT,
+    W_MEAN,
+    W_OWN,
+    W_PIN,
+    W_PROMPT,
+    N,
+    cost_terms,
+)
+
+
+@njit(cache=True)
+def sort_groups(replicas, reserved, order, starts, keys, typical, now, lam):  # type: ignore[no-untyped-def]
+    """Sort each group of `order` by the cost of a typical call (its output tokens and KV need); fills `keys` (R,)."""
+    for r in range(replicas.shape[1]):
+        keys[r] = _key(replicas, reserved, r, typical, now, lam)
+    for g in range(starts.size - 1):
+        part = order[starts[g] : starts[g + 1]]
+        part[:] = part[np.argsort(keys[part], kind="mergesort")]
+
+
+@njit(cache=True)
+def _key(replicas, reserved, r, typical, now, lam):  # type: ignore[no-untyped-def]
+    if replicas[USABLE, r] <= 0:
+        return np.inf
+    x, need = typical
+    own, harm, _ = cost_terms(
+        replicas, r, reserved[0, r], reserved[1, r], reserved[2, r], x, x, need, 0.0, now, 0.0
+    )
+    return own + lam * harm
+
+
+@njit(cache=True)
+def resort(replicas, reserved, order, starts, keys, r, typical, now, lam):  # type: ignore[no-untyped-def]
+    """Replica r has changed: compute its key anew and move it to its place in its group."""
+    keys[r] = _key(replicas, reserved, r, typical, now, lam)
+    for g in range(starts.size - 1):
+        for j in range(starts[g], starts[g + 1]):
+            if order[j] == r:
+                while j + 1 < starts[g + 1] and keys[order[j + 1]] < keys[r]:
+                    order[j], order[j + 1] = order[j + 1], r
+                    j += 1
+                return
+
+
+@njit(cache=True)
+def walk(  # type: ignore[no-untyped-def]
+    replicas, waiting, begin, blocked, live, cached, reserved, order, starts, keys, width, typical, now, lam,
+    prefix_weight, pins,
+):  # fmt: skip
+    """Go through waiting calls in order from row `begin`, up to the first that starts.
+
+    A call whose cheapest replica can take it now starts there. Any other reserves a place on its cheapest replica, for
+    the rest of this walk, and stays unbound.
+
+    waiting : (W, WAITING_COLUMNS) in order, due calls first
+    blocked, live, cached : (W, R) or empty: not allowed there; prompt tokens held by running calls; tokens in its cache
+    reserved : (3, R) calls, KV tokens and output tokens reserved in this walk so far; changed in place
+    order, starts, keys, width : replicas by group, see above; changed in place where groups are larger than width
+    pins : (W,) out: the replica that a held call reserved, -1 where it can run nowhere now
+    Returns (row, replica, looked at) of the start, or (rows, -1, looked at) when none is left to start; looked at, the
+    number of calls that could run somewhere now, is -1 when no replica has a free slot.
+    """
+    r_count = replicas.shape[1]
+    open_slots = False
+    for r in range(r_count):
+        if replicas[USABLE, r] > 0 and replicas[N, r] < replicas[SLOTS, r]:
+            open_slots = True
+            break
+    if not open_slots:
+        return waiting.shape[0], -1, -1
+    looked = 0
+    for i in range(begin, waiting.shape[0]):
+        pins[i] = -1
+        if waiting[i, W_DUE] < 0:
+            continue
+        prompt = waiting[i, W_PROMPT]
+        due = waiting[i, W_DUE] > 0
+        best, best_cost, best_k, best_fill = -1, np.inf, 0.0, np.inf
+        own_best, own_value = -1, np.inf  # argmin of own finish
+        free_best, free_value = -1, np.inf  # argmin of own finish among those that can start now
+        pin = int(waiting[i, W_PIN])
+        pin_own = np.inf
+        for g in range(starts.size):
+            if g < starts.size - 1:
+                first, last = starts[g], min(starts[g] + width, starts[g + 1])
+            else:  # beyond the groups: those that hold its prefix, and a due call's pin
+                first, last = 0, (r_count if width < r_count and (cached.size > 0 or due) else 0)
+            for j in range(first, last):
+                r = order[j] if g < starts.size - 1 else j
+                if g == starts.size - 1 and r != pin and (cached.size == 0 or cached[i, r] <= 0):
+                    continue
+                cap = min(replicas[CONTEXT, r], replicas[KV_CAPACITY, r])
+                if replicas[USABLE, r] <= 0 or prompt + 1 > cap or (blocked.size > 0 and blocked[i, r]):
+                    continue
+                x = min(waiting[i, W_MEAN], waiting[i, W_LIMIT], cap - prompt)
+                x_own = min(waiting[i, W_OWN], waiting[i, W_LIMIT], cap - prompt)
+                held = live[i, r] if live.size > 0 else 0.0
+                hit = cached[i, r] if cached.size > 0 else 0.0
+                own, harm, k = cost_terms(
+                    replicas, r, reserved[0, r], reserved[1, r], reserved[2, r], x, x_own, prompt - held + x / 2,
+                    prompt - max(hit, held), now, prefix_weight,
+                )
+                cost = own + lam * harm
+                fill = replicas[N, r] / replicas[SLOTS, r]
+                if cost < best_cost or (cost == best_cost and (fill, r) < (best_fill, best)):
+                    best, best_cost, best_k, best_fill = r, cost, k, fill
+                if due:
+                    if own < own_value:
+                        own_best, own_value = r, own
+                    if k == 0 and own < free_value:
+                        free_best, free_value = r, own
+                    if r == pin:
+                        pin_own = own
+        if best < 0:
+            continue
+        looked += 1
+        target, k = best, best_k
+        if due:
+            if pin_own == np.inf:
+                pin, pin_own = own_best, own_value
+            if free_best >= 0 and free_value <= pin_own:
+                target, k = free_best, 0.0
+            else:
+                target, k = pin, 1.0
+        pins[i] = target
+        if k == 0:
+            return i, target, looked
+        cap = min(replicas[CONTEXT, target], replicas[KV_CAPACITY, target])
+        x = min(waiting[i, W_MEAN], waiting[i, W_LIMIT], cap - prompt)
+        held = live[i, target] if live.size > 0 else 0.0
+        reserved[0, target] += 1
+        reserved[1, target] += prompt - held + x / 2
+        reserved[2, target] += x
+        if width < r_count:
+            resort(replicas, reserved, order, starts, keys, target, typical, now, lam)
+    return waiting.shape[0], -1, looked
