@@ -36,6 +36,23 @@ def endpoint_picker(
         _run(lambda stopped: run_picker(settings, stopped), log_level)
 
 
+def external_scaler(
+    config: CONFIG,
+    check: Annotated[bool, typer.Option("--check", help="Check the file and end.")] = False,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
+) -> None:
+    """Tell KEDA how many replicas are wanted, or set them directly."""
+    from swarmx.adapters.keda.settings import read_scaler_settings
+
+    settings = read_scaler_settings(config)
+    if check:
+        typer.echo(f"{config} is good")
+        return
+    from swarmx.adapters.keda.external import run_scaler
+
+    _run(lambda stopped: run_scaler(settings, stopped), log_level)
+
+
 def _run(work: Callable[[asyncio.Event], Awaitable[None]], log_level: str) -> None:
     """Run until SIGTERM or SIGINT, then let the work end in its own way."""
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -88,13 +88,16 @@ class Picker:
         """What it knows of its endpoints, without anything that a request contained."""
         cluster = self.lanes.cluster
         rows = [
-            {"endpoint": s.id, "device": s.device, "slots": s.slots, "running": s.running, "waiting": s.waiting,
-             "ours": len(cluster.on(s.id)), "draining": s.draining, "out": s.breaker_open}
+            {"endpoint": s.id, "device": s.device, "slots": s.slots, "speed": s.speed, "running": s.running,
+             "waiting": s.waiting, "ours": len(cluster.on(s.id)), "draining": s.draining, "out": s.breaker_open}
             for s in cluster.states
         ]  # fmt: skip
         return {
             "model": self.settings.model, "preset": self.lanes.name, "mode": self.settings.mode,
-            "owns_queue": self.pool.owns_queue, "held": len(self.lanes.owner.queue), "in_flight": len(self.pool.rides),
+            "owns_queue": self.pool.owns_queue, "synced": self.picture.synced, "observed_s": self.clock(),
+            "held": len(self.lanes.owner.queue), "in_flight": len(self.pool.rides), "arrived": self.pool.arrived,
+            "unserved": self.pool.unserved, "ended": int(self.counters.total("ended")),
+            "service_s": self.lanes.owner.mean_service_s or None,
             "endpoints": rows,
         }  # fmt: skip
 

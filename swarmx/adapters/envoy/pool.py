@@ -56,6 +56,7 @@ class Pool:
         self.owns_queue = True
         self.rides: dict[str, Ride] = {}
         self.chars_per_token = 4.0
+        self.arrived = self.unserved = 0  # requests, and those of them for which there was no endpoint
         self._twice = 0
         self._warned: set[str] = set()
 
@@ -66,6 +67,7 @@ class Pool:
 
         Raises Refused: 503 without a usable endpoint, 429 when the call is shed.
         """
+        self.arrived += 1
         self._admit(call, allowed)
         if call.id in self.rides:
             self._twice += 1
@@ -167,6 +169,7 @@ class Pool:
 
     def _admit(self, call: Call, allowed: Allowed) -> None:
         if not self.lanes.usable(allowed):
+            self.unserved += 1
             raise Refused(503, "no ready endpoint" + ("" if allowed is None else " in the subset"), 1.0)
         if call.priority == "low" and self.lanes.waiting_per_replica() >= self.limits.shed_waiting:
             raise Refused(429, "the pool is saturated and this call has low priority", 5.0)

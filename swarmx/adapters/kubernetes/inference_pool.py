@@ -76,14 +76,17 @@ class _PoolWatch:
 
 
 def endpoints_of(pod: Object, port: int, device_label: str) -> list[Endpoint]:
-    """The endpoint of a pod: one when it is ready, one that drains while it terminates, none otherwise."""
+    """The endpoint of a pod: one when it is ready, one that drains while it leaves, none otherwise.
+
+    A pod leaves when it is being deleted, or is annotated `swarmx.io/drain: "true"`.
+    """
     metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
     address = status.get("podIP")
     ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or [])
-    leaving = metadata.get("deletionTimestamp") is not None
+    notes = metadata.get("annotations") or {}
+    leaving = metadata.get("deletionTimestamp") is not None or notes.get(PREFIX + "drain") == "true"
     if not address or status.get("phase") not in (None, "Running") or not (ready or leaving):
         return []
-    notes = metadata.get("annotations") or {}
     labels = metadata.get("labels") or {}
     host = f"[{address}]" if ":" in address else address
     return [

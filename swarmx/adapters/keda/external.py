@@ -1,0 +1,174 @@
+"""The external scaler as a process: looks at the pickers, asks the scaler, tells KEDA or sets the replicas itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from swarmx.adapters.envoy.pages import as_json, serve_pages
+from swarmx.adapters.gateway.clock import Clock
+from swarmx.adapters.keda.server import KedaServer
+from swarmx.adapters.keda.settings import ExternalScalerSettings, PoolScaling
+from swarmx.adapters.keda.states import sample_of, unserved_of
+from swarmx.scaler import Scaler
+from swarmx.scaling import scaling_preset, within
+from swarmx.scaling.decisions import Scale
+
+if TYPE_CHECKING:
+    import httpx
+
+    from swarmx.adapters.kubernetes.scale import Workload
+
+log = logging.getLogger(__name__)
+MAX_PAGE_BYTES = 4 * 2**20
+PAGE_S = 2.0
+
+
+@dataclass(slots=True)
+class Watched:
+    """What is known of one pool. seen_s : when a picker last answered; unserved : its count then"""
+
+    settings: PoolScaling
+    scaler: Scaler
+    decided: Scale | None = None
+    seen_s: float | None = None
+    unserved: float = 0.0
+
+
+class ExternalScaler:
+    """Implements `swarmx.adapters.keda.server.Wanted`."""
+
+    def __init__(self, settings: ExternalScalerSettings) -> None:
+        self.settings, self.clock = settings, Clock().now
+        self.watched = {name: Watched(pool, _scaler(pool)) for name, pool in settings.pools.items()}
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        return tuple(self.watched)
+
+    def wanted_replicas(self, pool: str) -> float | None:
+        """As last decided; None before the first decision and when no picker has answered for `stale_s`."""
+        watched = self.watched[pool]
+        if watched.decided is None or watched.seen_s is None:
+            return None
+        stale = self.clock() - watched.seen_s > watched.settings.stale_s
+        return None if stale else float(watched.decided.target)
+
+    async def look(self, client: httpx.AsyncClient, workloads: Mapping[str, Workload]) -> dict[str, Scale]:
+        """Ask every pool's pickers and decide; pools whose pickers are silent keep their last decision.
+
+        workloads : where they are known, replicas that are ordered and not yet endpoints count as starting
+        """
+        decided = {}
+        for name in self.watched:
+            if (scale := await self._look_at(client, name, workloads.get(name))) is not None:
+                decided[name] = scale
+        return decided
+
+    async def _look_at(self, client: httpx.AsyncClient, name: str, workload: Workload | None) -> Scale | None:
+        watched = self.watched[name]
+        found = await asyncio.gather(*(_page(client, url) for url in watched.settings.sources))
+        pages = [page for page in found if page is not None and page.get("synced")]
+        if not pages:
+            log.warning("pool %s: no picker answers, its replicas stay", name)
+            return None
+        now = self.clock()
+        ordered = await _ordered(workload)
+        sample = sample_of(name, pages, now, watched.settings.cold_s, watched.unserved, ordered)
+        watched.unserved, watched.seen_s = unserved_of(pages), now
+        for scale in watched.scaler.step([sample]):
+            watched.decided = scale
+            return scale
+        return None
+
+    def state(self) -> dict[str, Any]:
+        """Decisions and their reasons, for people."""
+        rows = {}
+        for name, watched in self.watched.items():
+            receipt = watched.decided.receipt if watched.decided else None
+            rows[name] = {
+                "wanted": self.wanted_replicas(name),
+                "why": receipt.why if receipt else "",
+                "changes": list(receipt.changes) if receipt else [],
+            }
+        return rows
+
+
+async def run_scaler(settings: ExternalScalerSettings, stopped: asyncio.Event) -> None:
+    """Serve until `stopped` is set. Raises BadInput when direct mode meets an HPA on its target."""
+    import httpx
+
+    scaler = ExternalScaler(settings)
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(httpx.AsyncClient(timeout=PAGE_S, trust_env=False))
+        workloads = await _workloads(settings, stack)
+        pages = await serve_pages(settings.metrics_listen, {"/state": lambda: as_json(scaler.state())}, lambda: True)
+        stack.callback(pages.close)
+        if settings.mode == "keda":
+            server = KedaServer(scaler)
+            await server.start(settings.listen)
+            stack.push_async_callback(server.stop)
+        while not stopped.is_set():
+            for pool, scale in (await scaler.look(client, workloads)).items():
+                if pool in workloads:
+                    await _carry_out(workloads[pool], scale, settings.mode == "direct")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), settings.every_s)
+
+
+async def _carry_out(workload: Workload, scale: Scale, direct: bool) -> None:
+    """With KEDA only the order of leaving is ours; directly, the number too."""
+    try:
+        if direct:
+            await workload.carry_out(scale)
+        else:
+            await workload.mark(scale.drain, scale.resume, drain=False)
+    except Exception as problem:  # the next look tries again
+        log.warning("%s could not be changed: %s", workload.name, problem)
+
+
+async def _workloads(settings: ExternalScalerSettings, stack: contextlib.AsyncExitStack) -> dict[str, Workload]:
+    targets = {name: pool.target for name, pool in settings.pools.items() if pool.target is not None}
+    if not targets:
+        return {}
+    from swarmx.adapters.kubernetes.client import in_cluster
+    from swarmx.adapters.kubernetes.scale import Workload
+
+    api = await stack.enter_async_context(in_cluster())
+    found = {name: Workload(api, t.kind, t.namespace or api.namespace, t.name) for name, t in targets.items()}
+    if settings.mode == "direct":
+        for workload in found.values():
+            await workload.check_alone()
+    return found
+
+
+async def _ordered(workload: Workload | None) -> int | None:
+    """Replicas that the workload is to have; None where that is not known."""
+    try:
+        return None if workload is None else await workload.replicas()
+    except Exception as problem:  # the sample is then as without a workload
+        log.warning("the replicas of %s are not known: %s", workload.name if workload else "", problem)
+        return None
+
+
+async def _page(client: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
+    """A picker's /state; None for whatever goes wrong."""
+    import httpx
+
+    try:
+        async with asyncio.timeout(PAGE_S):
+            got = await client.get(url)
+        page = got.json() if got.status_code == 200 and len(got.content) <= MAX_PAGE_BYTES else None
+    except (TimeoutError, httpx.HTTPError, ValueError):
+        return None
+    return page if isinstance(page, dict) else None
+
+
+def _scaler(pool: PoolScaling) -> Scaler:
+    bounds = within(pool.policy, minimum=pool.minimum, maximum=pool.maximum)
+    policy, bounds = scaling_preset(pool.policy, bounds, **pool.options)
+    return Scaler(pool.policy, policy, bounds)

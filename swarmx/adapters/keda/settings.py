@@ -1,0 +1,86 @@
+"""What a user can set of the external scaler: one YAML file, checked before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from swarmx.adapters.settings import Count, Positive, Settings
+from swarmx.errors import BadInput
+from swarmx.scaling import SCALERS
+
+Address = Annotated[str, Field(pattern=r"^[^\s/]+:\d{1,5}$")]
+Url = Annotated[str, Field(pattern=r"^https?://")]
+
+
+class TargetSettings(Settings):
+    """The workload whose replicas are set or whose pods are annotated. namespace : default the scaler's own"""
+
+    kind: Literal["Deployment", "StatefulSet"] = "Deployment"
+    name: str
+    namespace: str | None = None
+
+
+class PoolScaling(Settings):
+    """sources : /state pages of the pool's pickers, whose counts are added up; policy : a name of `swarmx policies`
+
+    maximum, minimum : replicas; cold_s : from ordering a replica until it is ready
+    stale_s : when no picker has answered for so long, KEDA is told that nothing is known
+    target : needed in direct mode; with KEDA, lets the cheapest replica go first
+    """
+
+    sources: Annotated[tuple[Url, ...], Field(min_length=1)]
+    policy: str = "tail_demand"
+    options: dict[str, Any] = Field(default_factory=dict)
+    minimum: Annotated[int, Field(ge=0)] = 1
+    maximum: Count
+    cold_s: Positive = 60.0
+    stale_s: Positive = 60.0
+    target: TargetSettings | None = None
+
+    @model_validator(mode="after")
+    def _known(self) -> PoolScaling:
+        known = [name for name in SCALERS if name != "clairvoyant"]
+        if self.policy not in known:
+            raise ValueError(f"unknown scaling policy {self.policy!r}; choose one of {', '.join(known)}")
+        if self.minimum > self.maximum:
+            raise ValueError(f"minimum {self.minimum} is above maximum {self.maximum}")
+        return self
+
+
+class ExternalScalerSettings(Settings):
+    """mode : "keda" answers KEDA on `listen`; "direct" sets the replicas itself. Never both for one workload.
+
+    every_s : time between two looks at the pools
+    """
+
+    pools: Annotated[dict[str, PoolScaling], Field(min_length=1)]
+    mode: Literal["keda", "direct"] = "keda"
+    listen: Address = "0.0.0.0:9091"
+    metrics_listen: Address = "0.0.0.0:9090"
+    every_s: Positive = 5.0
+
+    @model_validator(mode="after")
+    def _has_targets(self) -> ExternalScalerSettings:
+        without = [name for name, pool in self.pools.items() if pool.target is None]
+        if self.mode == "direct" and without:
+            raise ValueError(f"mode direct needs a target for pool {without[0]!r}")
+        return self
+
+
+def read_scaler_settings(path: Path) -> ExternalScalerSettings:
+    """The checked file. Raises BadInput naming the key, its value and what would do."""
+    try:
+        data = yaml.safe_load(path.read_text())
+        return ExternalScalerSettings.model_validate(data)
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadInput(f"{path} cannot be read: {problem}") from None
+    except yaml.YAMLError as problem:
+        raise BadInput(f"{path} is not YAML: {' '.join(str(problem).split())[:200]}") from None
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise BadInput(f"{path}, {place}: {first['msg'].removeprefix('Value error, ')}") from None
