@@ -6,12 +6,15 @@ that the transformer can only add.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from swarmx.predict.encoder import Floats, quantised
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 
 class TokenTable(nn.Module):
@@ -73,3 +76,19 @@ class TextNetwork(nn.Module):
 def pooled(states: Tensor, mask: Tensor) -> Tensor:
     """Mean over the tokens that are there, (N, L, W) -> (N, W)."""
     return (states * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
+
+
+def small_decoder(config: PretrainedConfig, seed: int) -> nn.Module:
+    """A Hugging Face decoder without head from a config that `shrink` made; fresh weights. Needs transformers.
+
+    Its own token table is left out (one row): tokens come from the `TokenTable`.
+    """
+    from copy import deepcopy
+
+    from transformers import AutoModel
+
+    torch.manual_seed(seed)
+    bare = deepcopy(config)
+    bare.update({"vocab_size": 1, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None})
+    decoder: nn.Module = AutoModel.from_config(bare, attn_implementation="eager")
+    return decoder

@@ -29,7 +29,8 @@ class Bins:
     def at(self, ridge: Array) -> Array:
         """Log quantiles of each ridge prediction, (N, K): linear between the middles, flat outside."""
         residual = np.stack([np.interp(ridge, self.centre, column) for column in self.table.T], axis=1)
-        return ridge[:, None] + residual
+        grids: Array = ridge[:, None] + residual
+        return grids
 
 
 def fit_bins(ridge: Array, logs: Array, bins: int) -> Bins:
