@@ -191,7 +191,12 @@ def test_a_real_engine_is_recorded(tmp_path: Path) -> None:
     assert [row.status for row in rows] == ["ok"] * 4
     assert all(0 < row.output_tokens <= 12 and row.prompt_tokens > 0 for row in rows)
     assert all(row.arrival_s < row.first_token_s <= row.finished_s for row in rows)  # type: ignore[operator]
-    assert max(row.waiting_at_dispatch or 0 for row in rows) == 2
+    assert [row.waiting_at_dispatch for row in rows] == [
+        0,
+        0,
+        0,
+        1,
+    ]  # the fourth found two slots taken and one before it
 
 
 def run_when_ready(path: Path, endpoint: Endpoint) -> list[CallRecord]:
