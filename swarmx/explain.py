@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from swarmx.routing.completion import Completion
 from swarmx.state import ClusterState
-from swarmx.types import Candidate, Receipt
+from swarmx.types import Candidate, Receipt, Reject
 from swarmx.waiting import Waiting
 
 TOP = 5  # candidates that a receipt names
@@ -66,3 +66,12 @@ def receipt_of(
         predicted_tokens=tuple(float(v) for v in waiting.lengths.grid),
         model_version=waiting.prediction.model_version,
     )
+
+
+def rejection_of(waiting: Waiting, policy: str, reason: str, retry_after_s: float | None, now: float) -> Reject:
+    """A refusal with its receipt."""
+    receipt = Receipt(
+        f"{waiting.call.id}/{waiting.attempts}", waiting.call.id, now, policy, "reject", waiting.prediction.source,
+        None, reason, (), tuple(float(v) for v in waiting.lengths.grid), waiting.prediction.model_version,
+    )  # fmt: skip
+    return Reject(waiting.call.id, reason, retry_after_s, receipt)

@@ -104,7 +104,7 @@ def preset(name: str, seed: int = 0, engines: dict[str, EngineConstants] | None 
     walk = {k: options.pop(k) for k in ("harm_weight", "prefix_weight") if k in options}
     tier = {k: options.pop(k) for k in ("overtakes", "hold_services", "hold_s", "share") if k in options}
     if (walk and parts.late is None) or (tier and parts.binding == "immediate"):
-        raise BadInput(f"policy {name!r} does not walk a queue, so {', '.join(walk | tier)} cannot be set")
+        raise BadInput(f"policy {name!r} does not walk a queue, so {', '.join([*walk, *tier])} cannot be set")
     if walk and parts.late is not None:
         parts = replace(parts, late=replace(parts.late, **walk))
     if tier:

@@ -10,50 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swarmx import kernel
+from swarmx.admission import Gate, outlook_of
+from swarmx.combination import Combination
 from swarmx.engine import OnlineFit
-from swarmx.explain import candidates_of, receipt_of
+from swarmx.explain import candidates_of, receipt_of, rejection_of
+from swarmx.fairness import Ledger
+from swarmx.inheritance import Inheritance
 from swarmx.intake import Intake
-from swarmx.late import LateWalk
-from swarmx.ordering import Aging, LaneOrder, Order, aging_of, queue_for
-from swarmx.routing.placement import Placement, outstanding
+from swarmx.interruptions import Interruptions
+from swarmx.observers import Observers
+from swarmx.ordering import aging_of, queue_for
+from swarmx.routing.placement import outstanding
 from swarmx.state import ClusterState
-from swarmx.types import Call, CallRecord, Candidate, Decision, Prediction, Receipt, Reject, ReplicaState, Source, Start
+from swarmx.types import Call, CallRecord, Candidate, Decision, Prediction, Receipt, Reject, ReplicaState, Start
 from swarmx.waiting import Waiting
 
 SERVICE_MEMORY = 500  # calls over which the running means of service time and prompt length are taken
-
-
-@dataclass(frozen=True, slots=True)
-class Combination:
-    """What a preset names: how calls are ordered, bound and placed, and which predictions it may use.
-
-    binding, late : "late" without a walk keeps calls until some replica is free and takes the cheapest of those; with a
-        walk it looks ahead
-    tier, own_of, sd_weight, level : see `swarmx.intake.Intake`
-    refuse_s : how long a replica that refused a call is not asked again for it
-    aging : the starvation tier of late binding; None has none, unless the order asks for one
-    learns : whether finished calls feed the service model; placements that only count do without
-    block_tokens : size of the blocks that `Call.prefix_blocks` hashes
-    """
-
-    placement: Placement
-    order: Order | LaneOrder
-    binding: Literal["immediate", "late"] = "immediate"
-    late: LateWalk | None = None
-    tier: Source = "neural"
-    own_of: Literal["mean", "mean_sd", "quantile"] = "mean"
-    sd_weight: float = 0.5
-    level: float = 0.95
-    refuse_s: float = 1.0
-    learns: bool = True
-    block_tokens: int = 64
-    aging: Aging | None = None
 
 
 @dataclass
@@ -75,13 +52,19 @@ class Scheduler:
         self.queue = queue_for(parts.order)
         self.aging = aging_of(parts.aging, parts.order)
         self.intake = Intake(parts.order, parts.tier, parts.own_of, parts.sd_weight, parts.level)
-        self.hooks = self.intake.hooks
         self.rng = np.random.default_rng(self.seed)
         self.mean_service_s = 0.0
         self.mean_prompt = 0.0
         self._arrived = self._served = 0
         self._batched = False
         self._bound: dict[str, Waiting] = {}
+        inheritance = Inheritance() if parts.inherits else None
+        if inheritance is not None:
+            self.intake.levels = inheritance.level
+        self.observers = Observers(self.intake.hooks, Gate(parts.admission), Ledger(), inheritance)
+        self.interruptions = Interruptions(
+            self.queue, self.cluster, self._bound, self.observers, parts.preemption, parts.migration, parts.stealing
+        )
 
     @property
     def tick_s(self) -> float:
@@ -98,7 +81,21 @@ class Scheduler:
             return [Reject(call.id, reason)]
         self._arrived += 1
         self.mean_prompt += (call.prompt_tokens - self.mean_prompt) / min(self._arrived, SERVICE_MEMORY)
-        self.queue.add(self.intake.entry(call, prediction, now, self.cluster, self._batched))
+        risen = self.observers.arrived(call)
+        waiting = self.intake.entry(call, prediction, now, self.cluster, self._batched)
+        if (rejected := self._refuse(waiting, now)) is not None:
+            return [rejected]
+        self.queue.add(waiting)
+        self.observers.gate.entered(waiting)
+        if risen:
+            self._raise(now)
+        return self._bind(now)
+
+    def waits(self, workflow_id: str, on: str, now: float) -> list[Decision]:
+        """A workflow cannot go on before `on`, a call or a workflow, has ended: with `inherits` that gets its class."""
+        if self.observers.inheritance is not None:
+            self.observers.inheritance.waits(workflow_id, on)
+            self._raise(now)
         return self._bind(now)
 
     def predicted(self, call_id: str, prediction: Prediction, now: float) -> list[Decision]:
@@ -118,9 +115,9 @@ class Scheduler:
 
     def progress(self, call_id: str, tokens: float, now: float) -> list[Decision]:
         """A running call has produced so many tokens in all."""
-        self.cluster.progress(call_id, tokens, now)
         if (waiting := self._bound.get(call_id)) is not None:
-            self.hooks.progressed(waiting, tokens, now)
+            self.cluster.progress(call_id, tokens - waiting.attained, now)
+            self.observers.progressed(waiting, tokens, now)
         return []
 
     def finished(self, record: CallRecord, now: float, retry: bool = False) -> list[Decision]:
@@ -130,10 +127,10 @@ class Scheduler:
             waiting = self.queue.get(record.call_id)
             if waiting is not None and not retry:
                 self.queue.remove(waiting)
-                self.hooks.withdrawn(waiting, now)
+                self.observers.withdrawn(waiting, now)
         elif record.status == "ok":
-            self.hooks.stopped(waiting, record.output_tokens, now, True)
-            flight = self.cluster.finish(record.call_id, record.output_tokens, now)
+            self.observers.stopped(waiting, record.output_tokens, now, True)
+            flight = self.cluster.finish(record.call_id, max(record.output_tokens - waiting.attained, 0.0), now)
             self.intake.observed.observe(record.type, record.output_tokens)
             if flight is not None:
                 self._served += 1
@@ -141,7 +138,7 @@ class Scheduler:
                 self.mean_service_s += (service_s - self.mean_service_s) / min(self._served, SERVICE_MEMORY)
         else:
             self.cluster.remove(record.call_id, now)
-            self.hooks.stopped(waiting, record.output_tokens, now, not retry)
+            self.observers.stopped(waiting, record.output_tokens, now, not retry)
             if retry:
                 self.queue.add(waiting)
         return self._bind(now)
@@ -154,7 +151,7 @@ class Scheduler:
             self.cluster.report(state)
         if waiting is not None:
             waiting.refused[state.id] = now + self.parts.refuse_s
-            self.hooks.stopped(waiting, 0.0, now, False)
+            self.observers.stopped(waiting, waiting.attained, now, False)
             self.queue.add(waiting)
         return self._bind(now)
 
@@ -164,7 +161,7 @@ class Scheduler:
         for call_id in self.cluster.set_replicas(states, now):
             waiting = self._bound.pop(call_id, None)
             if waiting is not None:
-                self.hooks.stopped(waiting, 0.0, now, False)
+                self.observers.stopped(waiting, waiting.attained, now, False)
                 self.queue.add(waiting)
         return self._bind(now)
 
@@ -176,7 +173,7 @@ class Scheduler:
             if waiting is None or replica not in self.cluster.index:
                 return
             self.queue.remove(waiting)
-            self.hooks.started(waiting, now)
+            self.observers.started(waiting, now)
             self._bound[call_id] = waiting
         elif self.cluster.flights[call_id].replica == replica or replica not in self.cluster.index:
             return
@@ -187,18 +184,27 @@ class Scheduler:
     def tick(self, now: float) -> list[Decision]:
         """Time has passed: refusals run out, held calls come due, silent replicas are found."""
         self.cluster.find_hung(now)
-        return self._bind(now)
+        decisions = [d for call_id in self.observers.gate.stalled(now) for d in self._reap(call_id, now)]
+        decisions += self.interruptions.shift(now, self.rng)
+        return decisions + self._bind(now)
 
     # ---- decisions ----
 
     def _bind(self, now: float) -> list[Decision]:
-        self.hooks.passed(now)
-        if not self.queue or not self.cluster.states:
-            return []
-        for call_id in self.hooks.stale():
+        hooks = self.observers.hooks
+        hooks.passed(now)
+        for call_id in hooks.stale():
             if (waiting := self.queue.get(call_id)) is not None:
                 self.queue.rekey(waiting, self.intake.again(waiting, self.cluster, self._batched, now))
+        if not self.queue or not self.cluster.states:
+            return []
         self.queue.settle()
+        decisions = self._fill(now)
+        decisions += self.interruptions.displace(now, self._start)
+        return decisions
+
+    def _fill(self, now: float) -> list[Decision]:
+        """Start what can start on free places."""
         if self.parts.late is not None:
             free = self.cluster.refresh(now)
             if free == 0:
@@ -264,11 +270,42 @@ class Scheduler:
         waiting.attempts += 1
         receipt = self._receipt(waiting, "start", now, replica) if self.receipts else None
         self.queue.start(waiting)
-        self.hooks.started(waiting, now)
+        self.observers.started(waiting, now)
         self.queue.settle()
         self._bound[call.id] = waiting
         self.cluster.start(call, waiting.lengths, i, now)
         return Start(call.id, replica, receipt)
+
+    def _refuse(self, waiting: Waiting, now: float) -> Reject | None:
+        gate = self.observers.gate
+        if gate.is_open:
+            return None
+        self.cluster.refresh(now)
+        refusal = gate.judge(waiting, outlook_of(self.cluster, waiting.lengths.mean), now)
+        if refusal is None:
+            return None
+        self.observers.refused(waiting, now)
+        return rejection_of(waiting, self.name, refusal.reason, refusal.retry_after_s, now)
+
+    def _reap(self, call_id: str, now: float) -> list[Decision]:
+        """A running call is stuck: send it again, elsewhere if there is anywhere else, or give it up."""
+        waiting, rules = self._bound[call_id], self.parts.admission
+        reason = f"no progress for {rules.stall_s:g} s"
+        preempt = self.interruptions.take_off(call_id, reason, now, keeps=False, avoid_s=self.parts.refuse_s)
+        if waiting.attempts <= rules.retries:
+            return [preempt]
+        self.queue.remove(waiting)
+        self.observers.refused(waiting, now)
+        self.observers.gate.left(call_id)
+        return [preempt, rejection_of(waiting, self.name, f"{reason}, {waiting.attempts} times", None, now)]
+
+    def _raise(self, now: float) -> None:
+        """Classes may have risen: waiting calls move, running ones are safe from their new equals."""
+        for waiting in self.queue.calls():
+            if self.intake.levels(waiting.call) < waiting.level:
+                self.queue.rekey(waiting, self.intake.again(waiting, self.cluster, self._batched, now))
+        for waiting in self._bound.values():
+            waiting.level = min(waiting.level, self.intake.levels(waiting.call))
 
     # ---- explanations ----
 

@@ -187,21 +187,30 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """Stop the running call on its replica; it goes back to the queue with its key."""
+    """Stop the running call on its replica; it goes back to the queue with its key.
+
+    keeps : what it has produced is kept and becomes part of its prompt; else it begins anew
+    """
 
     call_id: str
     replica: str
     reason: str
+    keeps: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Take the call from one replica to another, keeping its work where the engines can."""
+    """Take the call from one replica to another, keeping its work where the engines can.
+
+    stall_s : how long it stands still; carries_kv : its KV cache goes with it, and nothing is prefilled again
+    """
 
     call_id: str
     source: str
     target: str
     reason: str
+    stall_s: float = 0.0
+    carries_kv: bool = False
 
 
 @dataclass(frozen=True, slots=True)

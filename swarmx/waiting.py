@@ -100,6 +100,10 @@ class WaitingQueue:
     def __contains__(self, call_id: str) -> bool:
         return call_id in self._by_id
 
+    def calls(self) -> list[Waiting]:
+        """All that wait, in no particular order, those included that are not offered."""
+        return list(self._by_id.values())
+
     def get(self, call_id: str) -> Waiting | None:
         return self._by_id.get(call_id)
 

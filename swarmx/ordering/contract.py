@@ -8,7 +8,7 @@ call has been served, one lane moves. Both may offer any of the hooks of `Hooks`
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from swarmx.types import Call, Prediction
@@ -22,8 +22,8 @@ class Asked:
     """A call as an order sees it.
 
     workflow_work_s : predicted seconds of the call's whole workflow, 0 when unknown
-    token_s, prefill_s : seconds per output and per prompt token, alone, at the pool's mean speed; 1 and 0 until learned,
-        so that work then is in tokens
+    token_s, prefill_s : seconds per output and per prompt token, alone, at the pool's mean speed; 1 and 0 until
+        learned, so that work then is in tokens
     batched : whether some replica of the pool runs several calls at once
     attained : output tokens that it has produced before it came back to the queue
     """
@@ -95,6 +95,10 @@ def _nothing(*observed: Any) -> Any:
     return None
 
 
+def _never(*observed: Any) -> bool:
+    return False
+
+
 def _none(*observed: Any) -> tuple[str, ...]:
     return ()
 
@@ -124,6 +128,5 @@ class Hooks:
 
     @classmethod
     def of(cls, order: Order | LaneOrder) -> Hooks:
-        names = ("arrived", "started", "progressed", "stopped", "withdrawn", "passed")
-        found = (getattr(order, name, _nothing) for name in names)
-        return cls(*found, getattr(order, "stale", _none), getattr(order, "owed", lambda lane: False))
+        absent = {"stale": _none, "owed": _never}
+        return cls(**{f.name: getattr(order, f.name, absent.get(f.name, _nothing)) for f in fields(cls)})

@@ -19,8 +19,8 @@ class FairShare:
 
     weights : lane -> weight, others 1
     floors : lane -> share of all that is charged that it gets while it has calls waiting, whatever its class
-    charge : what a start costs: "calls" 1, "tokens" prompt + output, "work" the expected seconds; expected at the start,
-        settled with what was produced when the call ends
+    charge : what a start costs: "calls" 1, "tokens" prompt + output, "work" the expected seconds; expected at the
+        start, settled with what was produced when the call ends
 
     Between lanes with calls waiting all the time, charges per weight differ by at most one largest call each (the bound
     of start-time fair queueing, Goyal et al. 1996): in any window a lane of weight w gets at least its share of the

@@ -18,8 +18,8 @@ class Priority:
     hold_s : seconds after which a call of the class high, normal, low is due
 
     A due call keeps its class and level; it goes before all that are not due, in the order of coming due. The bound is
-    on dispatch, not on promotion. A call that arrives at t is due at t + hold(its class). Of the starts on replicas that
-    could take it, after it is due only calls that came due before it precede it; those arrived before
+    on dispatch, not on promotion. A call that arrives at t is due at t + hold(its class). Of the starts on replicas
+    that could take it, after it is due only calls that came due before it precede it; those arrived before
     t + hold(its class) - hold(their class). So with D such calls waiting when it comes due, it is at latest the
     (D + 1)-th start after that; with one dispatch per step and equal holds that is hold + (calls that arrived earlier).
     """

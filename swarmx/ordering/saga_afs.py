@@ -85,7 +85,7 @@ class SagaAfs:
             due = call.workflow_start_s + self.slack * expected_s if call.deadline_s is None else call.deadline_s
             task = self._tasks[call.workflow] = _Task(call.tenant, due, expected_s, tokens)
             if len(self._tasks) > MAX_TASKS:
-                self._tasks.popitem(last=False)
+                self._open.discard(self._tasks.popitem(last=False)[0])
             self._next = min(self._next, asked.now)
         task.open.add(call.id)
         self._open.add(call.workflow)

@@ -110,7 +110,11 @@ class Exchange:
                 self.idle_ticks = 0
                 self.flows.end(_known(router, decision.call_id), "rejected")
             elif type(decision) is Preempt:
-                self._preempt(_known(router, decision.call_id))
+                job = _known(router, decision.call_id)
+                self._preempt(job)
+                if not decision.keeps:
+                    job.produced = 0.0
+                    job.first_token_s = nan
             elif type(decision) is Move:
                 self._move(router, decision)
             elif type(decision) is not Retrain:
@@ -167,7 +171,8 @@ class Exchange:
         target = router.pool.replicas[decision.target]
         self._preempt(job)
         job.replica = target
-        delay = self.timing.network_s + self.timing.move_s
+        job.carried_tokens = job.call.prompt_tokens + job.produced if decision.carries_kv else 0.0
+        delay = self.timing.network_s + self.timing.move_s + decision.stall_s
         self.clock.at(self.clock.now + delay, self._deliver, (job, job.attempt))
 
     # --- what replicas do ---

@@ -18,6 +18,7 @@ class Job:
     produced : tokens kept from before; starts : how often it was started
     attempt : number of its present attempt: a message about an earlier one is dropped; told : the last attempt whose
         first token was told
+    carried_tokens : KV tokens that come along to the next replica
     start_mark, end_mark : the replica's work clock when it had no token yet, and when it has all
     """
 
@@ -25,6 +26,7 @@ class Job:
         "attempt",
         "cached_tokens",
         "call",
+        "carried_tokens",
         "dispatched_s",
         "end_mark",
         "first_token_s",
@@ -64,4 +66,4 @@ class Job:
         self.replica: Replica | None = None
         self.dispatched_s = self.started_s = self.first_token_s = float("nan")
         self.cached_tokens = self.running_at_dispatch = self.waiting_at_dispatch = self.kv_at_dispatch = 0
-        self.start_mark = self.end_mark = self.prefill_left = 0.0
+        self.start_mark = self.end_mark = self.prefill_left = self.carried_tokens = 0.0

@@ -218,7 +218,8 @@ class BatchedReplica:
                 held -= len(blocks) * self.spec.block_tokens
             self._private += max(held, 0)
             job.cached_tokens = int(cached)
-            job.prefill_left = job.call.prompt_tokens + job.produced - cached
+            job.prefill_left = job.call.prompt_tokens + job.produced - max(cached, job.carried_tokens)
+            job.carried_tokens = 0.0
             if job.prefill_left <= 0 or self.spec.service.p == 0:
                 self._prefilled(job, now)
             else:

@@ -1,0 +1,68 @@
+"""Who is told what happens to calls: the discipline, admission, the fairness accounts, inheritance of classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from swarmx.admission import Gate
+from swarmx.fairness import Ledger
+from swarmx.inheritance import Inheritance
+from swarmx.ordering import Hooks
+from swarmx.types import Call
+from swarmx.waiting import Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Observers:
+    """One call per event. Tokens are what the call has produced in all; disciplines hear of this attempt's alone."""
+
+    hooks: Hooks
+    gate: Gate
+    ledger: Ledger
+    inheritance: Inheritance | None = None
+
+    def arrived(self, call: Call) -> bool:
+        """True when the class of waiting calls may have risen."""
+        self.ledger[call.tenant].arrived += 1
+        return self.inheritance is not None and self.inheritance.arrived(call)
+
+    def refused(self, waiting: Waiting, now: float) -> None:
+        """Admission did not let it in."""
+        self.ledger[waiting.call.tenant].rejected += 1
+        self._over(waiting)
+        self.hooks.withdrawn(waiting, now)
+
+    def started(self, waiting: Waiting, now: float) -> None:
+        self.hooks.started(waiting, now)
+        self.gate.started(waiting.call.id, now)
+        self.ledger.dispatch(waiting.call.tenant, now - waiting.since_s)
+
+    def progressed(self, waiting: Waiting, tokens: float, now: float) -> None:
+        self.hooks.progressed(waiting, tokens - waiting.attained, now)
+        self.gate.progressed(waiting.call.id, tokens, now)
+
+    def stopped(self, waiting: Waiting, tokens: float, now: float, over: bool) -> None:
+        """It left its replica; over: for good, else it waits again."""
+        call = waiting.call
+        self.hooks.stopped(waiting, max(tokens - waiting.attained, 0.0), now, over)
+        self.gate.stopped(call.id)
+        if over:
+            prompt = call.prompt_tokens - waiting.attained
+            self.ledger.finish(call.tenant, prompt + tokens, now - waiting.since_s)
+            self._over(waiting)
+        else:
+            self.gate.entered(waiting)
+
+    def interrupted(self, waiting: Waiting, tokens: float, now: float) -> None:
+        """It was taken off its replica."""
+        self.ledger[waiting.call.tenant].interrupted += 1
+        self.stopped(waiting, tokens, now, False)
+
+    def withdrawn(self, waiting: Waiting, now: float) -> None:
+        self.hooks.withdrawn(waiting, now)
+        self.gate.left(waiting.call.id)
+        self._over(waiting)
+
+    def _over(self, waiting: Waiting) -> None:
+        if self.inheritance is not None:
+            self.inheritance.gone(waiting.call.id)
