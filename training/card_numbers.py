@@ -147,7 +147,7 @@ def words_of(texts: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray, np.ndarr
     return guess
 
 
-def predictability(log: Log) -> None:
+def predictability(log: Log, with_words: bool) -> None:
     """How much of the variance of log(1 + output tokens) the template, the type and the words explain."""
     y = np.log1p([r.output_tokens for r in log])
     types, groups = np.array([r.type for r in log]), np.array([r.prompt_group for r in log])
@@ -162,18 +162,15 @@ def predictability(log: Log) -> None:
     print(
         f"share of the variance of log(1 + output tokens) between templates: {inside:.2f}, within: {1 - inside:.2f}\n"
     )
-    table(
-        ("R2 of log(1 + output tokens), 5 folds", "rows left out", "templates left out"),
-        [
-            (
-                "mean of the type",
-                held_out(rows, y, group_means(types, y)),
-                held_out(templates, y, group_means(types, y)),
-            ),
-            ("mean of the template", held_out(rows, y, means), "-"),
-            ("ridge on TF-IDF", held_out(rows, y, words_of(texts, y)), held_out(templates, y, words_of(texts, y))),
-        ],
-    )
+    kinds = group_means(types, y)
+    shown: list[tuple[object, ...]] = [
+        ("mean of the type", held_out(rows, y, kinds), held_out(templates, y, kinds)),
+        ("mean of the template", held_out(rows, y, means), "-"),
+    ]
+    if with_words:
+        bag = words_of(texts, y)
+        shown.append(("ridge on TF-IDF", held_out(rows, y, bag), held_out(templates, y, bag)))
+    table(("R2 of log(1 + output tokens), 5 folds", "rows left out", "templates left out"), shown)
     sizes = [int(np.sum(templates == k)) for k in range(5)]
     middle = [f"{np.median(np.expm1(y[templates == k])):.0f}" for k in range(5)]
     print(f"the five parts by template: {sizes} calls, median output {', '.join(middle)}\n")
@@ -182,6 +179,7 @@ def predictability(log: Log) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Print the numbers of the log's card.")
     parser.add_argument("log", type=Path)
+    parser.add_argument("--quick", action="store_true", help="leave out the regression on words (half a minute)")
     given = parser.parse_args()
     log = read_log(given.log)
     ok = [r for r in log if r.status == "ok"]
@@ -192,8 +190,9 @@ def main() -> None:
     print(f"output tokens: mean {np.mean(tokens):.1f}, p50/90/95/99 {quantiles(tokens)}, max {max(tokens)}; "
           f"cut at the cap {cut(ok):.1%}; prompt tokens: mean {np.mean([r.prompt_tokens for r in ok]):.0f}, "
           f"of which cached {np.mean([r.cached_tokens for r in ok]):.0f}\n")  # fmt: skip
-    for part in (levels, speeds, workflows, types, predictability):
+    for part in (levels, speeds, workflows, types):
         part(ok)
+    predictability(ok, not given.quick)
 
 
 if __name__ == "__main__":
