@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from swarmx.adapters.envoy.pages import as_json, serve_pages
@@ -17,6 +17,7 @@ from swarmx.adapters.keda.states import sample_of, unserved_of
 from swarmx.scaler import Scaler
 from swarmx.scaling import scaling_preset, within
 from swarmx.scaling.decisions import Scale
+from swarmx.scaling.samples import PoolSample
 
 if TYPE_CHECKING:
     import httpx
@@ -30,13 +31,17 @@ PAGE_S = 2.0
 
 @dataclass(slots=True)
 class Watched:
-    """What is known of one pool. seen_s : when a picker last answered; unserved : its count then"""
+    """What is known of one pool. seen_s : when a picker last answered; unserved : its count then
+
+    awake_until_s : until then it keeps one replica, for calls that found none
+    """
 
     settings: PoolScaling
     scaler: Scaler
     decided: Scale | None = None
     seen_s: float | None = None
     unserved: float = 0.0
+    awake_until_s: float = 0.0
 
 
 class ExternalScaler:
@@ -81,8 +86,8 @@ class ExternalScaler:
         sample = sample_of(name, pages, now, watched.settings.cold_s, watched.unserved, ordered)
         watched.unserved, watched.seen_s = unserved_of(pages), now
         for scale in watched.scaler.step([sample]):
-            watched.decided = scale
-            return scale
+            watched.decided = _awake(watched, scale, sample, now)
+            return watched.decided
         return None
 
     def state(self) -> dict[str, Any]:
@@ -96,6 +101,15 @@ class ExternalScaler:
                 "changes": list(receipt.changes) if receipt else [],
             }
         return rows
+
+
+def _awake(watched: Watched, scale: Scale, sample: PoolSample, now: float) -> Scale:
+    """One replica at least while calls come in vain, and until a replica ordered for them has had time to come up."""
+    if sample.committed == 0 and (sample.waiting or 0) > 0:
+        watched.awake_until_s = now + 2 * watched.settings.cold_s
+    if scale.target > 0 or now >= watched.awake_until_s:
+        return scale
+    return replace(scale, target=1, add={} if sample.committed else {"default": 1}, cancel=(), drain=())
 
 
 async def run_scaler(settings: ExternalScalerSettings, stopped: asyncio.Event) -> None:

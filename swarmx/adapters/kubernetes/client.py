@@ -1,4 +1,4 @@
-"""A light client of the Kubernetes API: get, list, watch, create, replace and merge-patch over httpx, nothing else.
+"""A light client of the Kubernetes API: get, list, watch, create and merge-patch over httpx, nothing else.
 
 Credentials are a pod's own: the token is read from its file for every request, as the kubelet renews it, and a request
 that is answered 401 is tried once more with the token read again. Tokens never appear in errors or logs.
@@ -46,12 +46,8 @@ class Api:
     async def create(self, path: str, body: Object) -> Object:
         return await self._call("POST", path, {}, body)
 
-    async def replace(self, path: str, body: Object) -> Object:
-        """Raises ApiError 409 when the object has changed since it was read."""
-        return await self._call("PUT", path, {}, body)
-
     async def patch(self, path: str, body: Object) -> Object:
-        """JSON merge patch."""
+        """JSON merge patch. With a resourceVersion in it, ApiError 409 says that the object has changed since."""
         return await self._call("PATCH", path, {}, body, MERGE_PATCH)
 
     async def watch(self, path: str, version: str, **query: str) -> AsyncIterator[Object]:

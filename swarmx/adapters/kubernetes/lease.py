@@ -73,12 +73,14 @@ class Lease:
             if problem.status != 404:
                 raise
             return await self._write(self.api.create, path, self._fresh({}, 0), now)
+        version = (lease.get("metadata") or {}).get("resourceVersion")
         spec = lease.get("spec") or {}
         holder = spec.get("holderIdentity") or ""
         if holder not in ("", self.me) and not self._expired(spec, now):
             return False
-        lease["spec"] = self._fresh(spec, int(spec.get("leaseTransitions") or 0) + (holder != self.me))["spec"]
-        return await self._write(self.api.replace, f"{path}/{self.name}", lease, now)
+        fresh = self._fresh(spec, int(spec.get("leaseTransitions") or 0) + (holder != self.me))
+        change = {"metadata": {"resourceVersion": version}, "spec": fresh["spec"]}
+        return await self._write(self.api.patch, f"{path}/{self.name}", change, now)
 
     async def release(self) -> None:
         """Give it up, so that another takes over without waiting; errors are ignored, it then runs out."""
@@ -90,8 +92,9 @@ class Lease:
             async with asyncio.timeout(self.renew_s):
                 lease = await self.api.get(path)
                 if (lease.get("spec") or {}).get("holderIdentity") == self.me:
-                    lease["spec"]["holderIdentity"] = ""
-                    await self.api.replace(path, lease)
+                    version = (lease.get("metadata") or {}).get("resourceVersion")
+                    change = {"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": ""}}
+                    await self.api.patch(path, change)
         except Exception as problem:
             log.warning("lease %s was not released: %s", self.name, problem)
 

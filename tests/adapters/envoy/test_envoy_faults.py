@@ -158,9 +158,13 @@ async def separate_picker(config: Path, pages: int) -> AsyncIterator[subprocess.
 
 @pytest.mark.slow
 @pytest.mark.fault
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["drained", "killed"])
+@pytest.mark.parametrize(
+    ("how", "duplex"),
+    [(signal.SIGTERM, True), (signal.SIGKILL, False)],  # in full duplex Envoy has no FailOpen for a sudden death
+    ids=["drained", "killed"],
+)
 def test_a_picker_restarted_under_load_costs_no_call_but_those_in_its_hands(
-    how: signal.Signals, tmp_path: Path
+    how: signal.Signals, duplex: bool, tmp_path: Path
 ) -> None:
     backends = [Backend("b1"), Backend("b2")]
     port, pages, listen, admin = (free_port() for _ in range(4))
@@ -169,8 +173,9 @@ def test_a_picker_restarted_under_load_costs_no_call_but_those_in_its_hands(
     said = {"model": "m", "replicas": rows, "listen": f"127.0.0.1:{port}", "metrics_listen": f"127.0.0.1:{pages}"}
     config.write_text(yaml.safe_dump({**said, "scrape": {"every_s": 0}, "notice_s": 3.0, "drain_s": 5.0}))
     options = Bootstrap(
-        f"127.0.0.1:{listen}", (f"127.0.0.1:{port}",), tuple(b.address for b in backends), admin=f"127.0.0.1:{admin}"
-    )
+        f"127.0.0.1:{listen}", (f"127.0.0.1:{port}",), tuple(b.address for b in backends),
+        admin=f"127.0.0.1:{admin}", duplex=duplex, message_timeout_s=1.0,
+    )  # fmt: skip
     statuses: list[tuple[float, float, int]] = []
 
     async def caller(client: ClientSession, stop: asyncio.Event) -> None:

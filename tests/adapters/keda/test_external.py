@@ -1,0 +1,118 @@
+"""From pickers' pages to wanted replicas."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from swarmx.adapters.keda.external import ExternalScaler
+from swarmx.adapters.keda.settings import ExternalScalerSettings, read_scaler_settings
+from swarmx.adapters.keda.states import sample_of
+from swarmx.errors import BadInput
+
+
+def _page(ready: int = 2, running: int = 0, held: int = 0, **more: Any) -> dict[str, Any]:
+    rows = [
+        {"endpoint": f"10.0.0.{i}:8000", "slots": 4, "speed": 1.0, "running": running, "waiting": 0, "ours": running}
+        for i in range(ready)
+    ]
+    counts = {"held": held, "arrived": 100, "ended": 90, "unserved": 0, "service_s": 2.0}
+    return {"owns_queue": True, "synced": True, "endpoints": rows, **counts, **more}
+
+
+def test_counts_add_up_over_pickers_and_endpoints_are_the_owners() -> None:
+    follower = _page(ready=1, held=0, owns_queue=False)
+    sample = sample_of("p", [follower, _page(ready=3, running=4, held=5)], 1.0, 60.0)
+    assert (len(sample.replicas), sample.waiting, sample.running) == (3, 5.0, 12.0)
+    assert (sample.arrived, sample.finished, sample.service_s) == (200.0, 180.0, 2.0)
+
+
+def test_requests_without_an_endpoint_ask_for_the_first_replica() -> None:
+    sample = sample_of("p", [_page(ready=0, unserved=7)], 1.0, 60.0, unserved_before=4.0)
+    assert sample.waiting == 3.0
+    assert sample_of("p", [_page(ready=0, unserved=2)], 1.0, 60.0, unserved_before=4.0).waiting == 0.0  # restarted
+
+
+def test_ordered_replicas_that_are_no_endpoints_yet_are_starting() -> None:
+    sample = sample_of("p", [_page(ready=2)], 1.0, 60.0, ordered=5)
+    assert (sample.count("ready"), sample.count("starting")) == (2, 3)
+
+
+def test_nonsense_in_a_page_is_zero() -> None:
+    page = _page(held=float("nan"), arrived="many", ended=-1)  # type: ignore[arg-type]
+    page["endpoints"][0] = {"endpoint": "x", "slots": None, "speed": float("inf")}
+    sample = sample_of("p", [page], 1.0, 60.0)
+    assert (sample.waiting, sample.arrived, sample.finished) == (0.0, 0.0, 0.0)
+    assert (sample.replicas[0].slots, sample.replicas[0].speed) == (1, 1.0)
+
+
+def _settings(**pool: Any) -> ExternalScalerSettings:
+    one = {"sources": ["http://picker/state"], "minimum": 0, "maximum": 8, "policy": "queue_length", **pool}
+    return ExternalScalerSettings.model_validate({"pools": {"llama": one}})
+
+
+def _client(answers: list[Any]) -> httpx.AsyncClient:
+    def answer(request: httpx.Request) -> httpx.Response:
+        said = answers.pop(0) if len(answers) > 1 else answers[0]
+        return said if isinstance(said, httpx.Response) else httpx.Response(200, json=said)
+
+    return httpx.AsyncClient(transport=httpx.MockTransport(answer))
+
+
+def test_load_wants_replicas_and_silence_holds_them() -> None:
+    async def run() -> None:
+        scaler = ExternalScaler(_settings())
+        now = [1000.0]
+        scaler.clock = lambda: now[0]
+        assert scaler.wanted_replicas("llama") is None
+        bad = [httpx.Response(500), httpx.Response(200, text="<html>"), httpx.Response(200, json={"synced": False})]
+        async with _client([_page(ready=1, running=4, held=12), *bad]) as client:
+            await scaler.look(client, {})
+            wanted = scaler.wanted_replicas("llama")
+            assert wanted is not None and 4 <= wanted <= 8
+            for _ in bad:
+                now[0] += 5
+                await scaler.look(client, {})
+                assert scaler.wanted_replicas("llama") == wanted
+            now[0] += 100  # beyond stale_s
+            assert scaler.wanted_replicas("llama") is None
+
+    asyncio.run(run())
+
+
+def test_from_zero_the_first_refused_request_wakes_the_pool() -> None:
+    async def run() -> None:
+        scaler = ExternalScaler(_settings(policy="tail_demand"))
+        now = [1000.0]
+        scaler.clock = lambda: now[0]
+        quiet = _page(ready=0, arrived=0, ended=0, service_s=None)
+        async with _client([quiet, {**quiet, "arrived": 3, "unserved": 3}]) as client:
+            await scaler.look(client, {})
+            assert scaler.wanted_replicas("llama") == 0
+            now[0] += 5
+            await scaler.look(client, {})
+            assert (scaler.wanted_replicas("llama") or 0) >= 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("pools: {a: {sources: ['http://x'], maximum: 3, policy: magic}}", "magic"),
+        ("pools: {a: {sources: ['http://x'], maximum: 1, minimum: 2}}", "above maximum"),
+        ("pools: {a: {sources: ['http://x'], maximum: 1}}\nmode: direct", "needs a target"),
+        ("pools: {a: {sources: [], maximum: 1}}", "pools.a.sources"),
+        ("pools: [", "not YAML"),
+    ],
+)
+def test_a_bad_file_is_one_sentence(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "scaler.yaml"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=said) as refused:
+        read_scaler_settings(path)
+    assert str(path) in str(refused.value)

@@ -1,0 +1,115 @@
+"""Leader election: one holder, hand-over, conflicts, an API server that is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import httpx
+import pytest
+from k8s_rig import cluster, status, until
+
+from swarmx.adapters.kubernetes.client import Api
+from swarmx.adapters.kubernetes.lease import Lease
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _lease(api: Api, me: str, clock: Clock) -> Lease:
+    return Lease(api, "default", "picker", me, duration_s=15.0, renew_s=5.0, clock=clock)
+
+
+def test_the_first_holds_it_and_the_second_takes_over_when_it_is_silent() -> None:
+    async def run() -> None:
+        async with cluster() as (_, api, _line):
+            clock = Clock()
+            a, b = _lease(api, "a", clock), _lease(api, "b", clock)
+            assert await a.attempt() and not await b.attempt()
+            clock.now += 14
+            assert not await b.attempt()  # b saw a alive 14 s ago
+            assert await a.attempt()  # renewed: b must wait anew
+            clock.now += 14
+            assert not await b.attempt()
+            clock.now += 14
+            assert not await b.attempt()
+            clock.now += 2
+            assert await b.attempt()
+            spec = (await api.get(f"{PATH}/picker"))["spec"]
+            assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("b", 1)
+            assert not await a.attempt()
+
+    asyncio.run(run())
+
+
+def test_a_released_lease_is_taken_at_once() -> None:
+    async def run() -> None:
+        async with cluster() as (_, api, _line):
+            clock = Clock()
+            a, b = _lease(api, "a", clock), _lease(api, "b", clock)
+            a.held = await a.attempt()
+            await a.release()
+            assert await b.attempt()
+            assert not await a.attempt()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_a_conflict_means_that_another_was_quicker(method: str) -> None:
+    async def run() -> None:
+        async with cluster() as (_, api, line):
+            lease = _lease(api, "a", Clock())
+            if method == "PATCH":
+                assert await lease.attempt()
+            line.disturb = lambda r: status(409, "Conflict") if r.method == method else None
+            assert not await lease.attempt()
+            line.disturb = lambda r: None
+            assert await lease.attempt()
+
+    asyncio.run(run())
+
+
+def test_writes_carry_the_version_that_was_read() -> None:
+    async def run() -> None:
+        async with cluster() as (_, api, line):
+            lease = _lease(api, "a", Clock())
+            await lease.attempt()
+            await api.patch(f"{PATH}/picker", {"metadata": {"resourceVersion": "77"}})
+            await lease.attempt()
+            assert b'"resourceVersion": "77"' in line.seen[-1].content
+
+    asyncio.run(run())
+
+
+def test_a_holder_cut_off_from_the_server_steps_down_before_others_may_take_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+    async def run() -> None:
+        async with cluster() as (_, api, line):
+            changes: list[tuple[bool, float]] = []
+            lease = Lease(api, "default", "picker", "a", duration_s=1.5, renew_s=0.1)
+            loop = asyncio.get_running_loop()
+            task = asyncio.create_task(lease.run(lambda held: changes.append((held, loop.time()))))
+            await until(lambda: [held for held, _ in changes] == [True])
+            cut = loop.time()
+
+            def gone(request: httpx.Request) -> None:
+                raise httpx.ConnectError("refused")
+
+            line.disturb = gone
+            await until(lambda: [held for held, _ in changes] == [True, False])
+            assert changes[-1][1] - cut < 1.5
+            line.disturb = lambda r: None
+            await until(lambda: lease.held)
+            task.cancel()
+
+    asyncio.run(run())
