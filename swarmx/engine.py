@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-ENOUGH_SAMPLES = 100  # a kind with fewer uses the pool's constants
+ENOUGH_SEGMENTS = 100  # of the whole pool, before anything is said about seconds
+PRIOR_SEGMENTS = 20.0  # what the pool's constants weigh when a kind's own are fitted
 REFIT_EVERY = 25  # segments between two refits at first; an eighth of what has been seen later on
 
 
@@ -38,6 +39,10 @@ class EngineConstants:
     def tau(self, n: float | Array, kv: float | Array) -> float | Array:
         """Seconds per output token of each running sequence."""
         return self.a + self.b * n + self.c * kv
+
+    def at_speed(self, speed: float) -> EngineConstants:
+        """The constants of a device that is `speed` times as fast."""
+        return EngineConstants(self.a / speed, self.b / speed, self.c / speed, self.p / speed)
 
     def as_tuple(self) -> tuple[float, float, float, float]:
         return self.a, self.b, self.c, self.p
@@ -89,15 +94,27 @@ class LeastSquares:
         self._moment = self._moment * keep + weight @ rows
         self._rows.clear()
 
-    def solve(self) -> EngineConstants | None:
-        """Best non-negative constants, or None when nothing identifies them."""
+    def information(self) -> Array:
+        """(4,) mean squared regressors of a row: how much a row tells about each constant."""
         self._absorb()
-        scale = np.sqrt(np.diag(self._gram))
+        total = (1 - 0.5 ** (self.count / self.half_life)) / (1 - 0.5 ** (1 / self.half_life))
+        return np.asarray(np.diag(self._gram) / max(total, 1.0))
+
+    def solve(self, prior: EngineConstants | None = None, weight: Array | None = None) -> EngineConstants | None:
+        """Best non-negative constants, or None when nothing identifies them.
+
+        prior, weight : constants to start from, and what they weigh, (4,) squared regressors
+        """
+        self._absorb()
+        gram, moment = self._gram, self._moment
+        if prior is not None and weight is not None:
+            gram, moment = gram + np.diag(weight), moment + weight * np.array(prior.as_tuple())
+        scale = np.sqrt(np.diag(gram))
         if scale[0] == 0:
             return None
         scale = np.where(scale == 0, 1.0, scale)
-        gram = self._gram / np.outer(scale, scale) + np.diag([0.0, 1e-3, 1e-3, 1e-4])
-        theta = _non_negative(gram, self._moment / scale)
+        ridged = gram / np.outer(scale, scale) + np.diag([0.0, 1e-3, 1e-3, 1e-4])
+        theta = _non_negative(ridged, moment / scale)
         if theta is None or theta[0] + theta[1] <= 0:
             return None
         a, b, c, p = (theta / scale).tolist()
@@ -140,81 +157,105 @@ class SpeedEstimate:
         self.weight = self.weight * keep + weight
 
     @property
-    def speed(self) -> float:
-        return math.exp(self.weighted / (self.weight + self.prior))
+    def log_speed(self) -> float:
+        return self.weighted / (self.weight + self.prior)
 
 
 class OnlineFit:
     """Learns constants per device kind and a speed per replica from segments; pure, deterministic, O(1) per segment.
 
-    v is relative to the constants, which move slowly (half their memory is 2,000 segments), while v moves within a few
-    calls: a lasting change of a whole kind shows in v first and ends up in the constants.
+    First the constants of the pool are fitted, each replica's time taken at its configured relative speed. A kind's own
+    constants start from these, which weigh as much as `PRIOR_SEGMENTS` segments, so a kind that is used little is
+    neither compared in another unit nor trusted blindly. Inside a kind the speeds v have geometric mean 1: a lasting
+    change of the whole kind ends up in its constants, whose memory is 2,000 segments, and shows in v meanwhile.
 
     known : constants per device kind that are given (from a profile or a log); they are not refitted
     """
 
     def __init__(self, known: dict[str, EngineConstants] | None = None) -> None:
         self.known = dict(known or {})
-        self._next_refit: dict[str, int] = {}
-        self._kinds: dict[str, LeastSquares] = {}
-        self._pool = LeastSquares()
-        self._speeds: dict[str, SpeedEstimate] = {}
-        self._kind_of: dict[str, str] = {}
-        self._constants: dict[str, EngineConstants] = dict(self.known)
-        self._pool_constants: EngineConstants | None = None
-        self._mean_tokens = 0.0
         self.refits = 0  # how often any constants changed
+        self._next_refit = ENOUGH_SEGMENTS
+        self._pool = LeastSquares()
+        self._pool_constants: EngineConstants | None = None
+        self._kinds: dict[str, LeastSquares] = {}
+        self._constants: dict[str, EngineConstants] = dict(self.known)
+        self._replicas: dict[str, tuple[str, float]] = {}  # kind and configured relative speed
+        self._speeds: dict[str, SpeedEstimate] = {}
+        self._log_speeds: dict[str, float] = {}  # kind -> sum of log v over its replicas
+        self._mean_tokens = 0.0
+        self._segments = 0
 
-    def place(self, replica: str, kind: str) -> None:
-        """Announce a replica and its device kind."""
-        self._kind_of[replica] = kind
+    def place(self, replica: str, kind: str, relative_speed: float) -> None:
+        """Announce a replica, its device kind, and its configured speed relative to the pool's mean."""
+        self._replicas[replica] = (kind, relative_speed)
         self._speeds.setdefault(replica, SpeedEstimate())
+        self._sum_up()
 
     def forget(self, replica: str) -> None:
-        self._kind_of.pop(replica, None)
+        self._replicas.pop(replica, None)
         self._speeds.pop(replica, None)
+        self._sum_up()
 
     def observe(self, replica: str, segment: Segment) -> None:
         """Learn from a stretch of a call; one without time or without work says nothing and is ignored."""
-        kind = self._kind_of.get(replica)
-        if kind is None or segment.seconds <= 0 or segment.tokens + segment.prefilled <= 0:
+        placed = self._replicas.get(replica)
+        if placed is None or segment.seconds <= 0 or segment.tokens + segment.prefilled <= 0:
             return
+        kind, relative_speed = placed
+        self._segments += 1
         if kind not in self.known:
-            fit = self._kinds.setdefault(kind, LeastSquares())
-            fit.add(segment, self.speed(replica) if kind in self._constants else 1.0)
-            self._pool.add(segment, 1.0)
-            if fit.count >= self._next_refit.get(kind, REFIT_EVERY):
-                self._next_refit[kind] = fit.count + max(REFIT_EVERY, min(fit.count, 2000) // 8)
-                self._refit(kind, fit)
-        constants, _ = self.constants_of(kind)
+            self._pool.add(segment, relative_speed)
+            self._kinds.setdefault(kind, LeastSquares()).add(segment, self.speed(replica))
+            if self._pool.count >= self._next_refit:
+                self._next_refit = self._pool.count + max(REFIT_EVERY, min(self._pool.count, 2000) // 8)
+                self._refit()
         if segment.tokens > 0:
-            self._mean_tokens += (segment.tokens - self._mean_tokens) / min(self._pool.count + 1, 200)
-            if constants is not None:
-                expected = segment.tokens * constants.tau(segment.batch, segment.kv) + constants.p * segment.prefilled
-                ratio = min(max(float(expected) / segment.seconds, 1e-3), 1e3)
-                self._speeds[replica].add(math.log(ratio), segment.tokens / max(self._mean_tokens, 1e-9))
+            self._mean_tokens += (segment.tokens - self._mean_tokens) / min(self._segments, 200)
+            self._update_speed(replica, kind, segment)
 
-    def _refit(self, kind: str, fit: LeastSquares) -> None:
-        if fit.count >= ENOUGH_SAMPLES:
-            solved = fit.solve()
-            if solved is not None:
-                if kind not in self._constants:  # speeds so far were relative to the pool's constants
-                    for replica in (r for r, k in self._kind_of.items() if k == kind):
-                        self._speeds[replica] = SpeedEstimate()
-                self._constants[kind] = solved
-        if self._pool.count >= ENOUGH_SAMPLES:
-            self._pool_constants = self._pool.solve() or self._pool_constants
+    def _update_speed(self, replica: str, kind: str, segment: Segment) -> None:
+        constants = self.constants_of(kind)
+        if constants is None:
+            return
+        expected = segment.tokens * float(constants.tau(segment.batch, segment.kv)) + constants.p * segment.prefilled
+        ratio = min(max(expected / segment.seconds, 1e-3), 1e3)
+        estimate = self._speeds[replica]
+        before = estimate.log_speed
+        estimate.add(math.log(ratio), segment.tokens / max(self._mean_tokens, 1e-9))
+        self._log_speeds[kind] += estimate.log_speed - before
+
+    def _refit(self) -> None:
+        self._pool_constants = self._pool.solve() or self._pool_constants
+        if self._pool_constants is None:
+            return
+        weight = PRIOR_SEGMENTS * self._pool.information()
+        for kind in {k for k, _ in self._replicas.values()} - self.known.keys():
+            speeds = [s for k, s in self._replicas.values() if k == kind]
+            prior = self._pool_constants.at_speed(sum(speeds) / len(speeds))
+            solved = self._kinds.setdefault(kind, LeastSquares()).solve(prior, weight)
+            self._constants[kind] = solved or prior
         self.refits += 1
 
-    def constants_of(self, kind: str) -> tuple[EngineConstants | None, bool]:
-        """(constants, whether they are the kind's own): the pool's where the kind has too few samples, else None."""
-        own = self._constants.get(kind)
-        return (self._pool_constants, False) if own is None else (own, True)
+    def _sum_up(self) -> None:
+        self._log_speeds = {}
+        for replica, (kind, _) in self._replicas.items():
+            self._log_speeds[kind] = self._log_speeds.get(kind, 0.0) + self._speeds[replica].log_speed
+        self._counts = {k: sum(kind == k for kind, _ in self._replicas.values()) for k in self._log_speeds}
+
+    def constants_of(self, kind: str) -> EngineConstants | None:
+        """Constants of a kind; None while nobody in the pool has enough segments."""
+        return self._constants.get(kind)
 
     def speed(self, replica: str) -> float:
-        """v of a replica relative to its kind's constants; 1 until something is known."""
-        estimate = self._speeds.get(replica)
-        return 1.0 if estimate is None else estimate.speed
+        """v of a replica: relative to its kind, geometric mean 1 over the kind; alone in its kind, v itself."""
+        placed = self._replicas.get(replica)
+        if placed is None:
+            return 1.0
+        log_speed, count = self._speeds[replica].log_speed, self._counts[placed[0]]
+        if count > 1:
+            log_speed -= self._log_speeds[placed[0]] / count
+        return math.exp(log_speed)
 
 
 def fit_segments(segments: Sequence[Segment]) -> EngineConstants:

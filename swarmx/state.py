@@ -77,7 +77,7 @@ class ClusterState:
         for i, state in enumerate(states):
             for call in self._on[i]:
                 self._rows[self.flights[call].row, kernel.F_REPLICA] = i
-            self.fit.place(state.id, state.device)
+            self.fit.place(state.id, state.device, state.speed / float(self.speeds.mean()))
             self._adopt(i, state)
         self.prefix.set_replicas(old, table[kernel.KV_CAPACITY])
         self._fits_seen = -1
@@ -142,10 +142,10 @@ class ClusterState:
 
     def _sync_replica(self, i: int) -> None:
         state = self.states[i]
-        constants, own = self.fit.constants_of(state.device)
+        constants = self.fit.constants_of(state.device)
         if constants is None:
             return
-        speed = self.fit.speed(state.id) * (1.0 if own else state.speed / float(self.speeds.mean()))
+        speed = self.fit.speed(state.id)
         table = self.replicas
         table[kernel.A, i], table[kernel.B, i] = constants.a / speed, constants.b / speed
         table[kernel.C, i], table[kernel.P, i] = constants.c / speed, constants.p / speed
@@ -202,7 +202,7 @@ class ClusterState:
         if not flight.queued:
             self._learn(flight, i, 0.0, now)
         flight.decoding = True
-        self._see(flight, i, 0.0, now)
+        self._see(flight, i, 1.0, now)
         self._rows[flight.row, kernel.F_DECODING] = 1.0
         self._one_fewer_awaiting(i, now)
 
