@@ -41,7 +41,7 @@ def cross_validated(
     rows = usable(records)
     calls = [records[i] for i in rows]
     wanted, groups = targets(records, rows), groups_of(calls)
-    fold = folds(groups, k, seed)
+    fold = folds(groups, k, seed, [call.type for call in calls])
     arms: dict[str, dict[str, Array]] = {name: {} for name in wanted.names}
     took = []
     for outer in range(k):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from swarmx.predict.baselines import fit_groups, keys_of
 from swarmx.predict.metrics import report
 from swarmx.predict.runtime import Predictor
-from swarmx.predict.split import groups_of, held_out
+from swarmx.predict.split import testing_rows
 from swarmx.predict.targets import targets, usable
 from swarmx.types import CallRecord
 
@@ -24,14 +24,14 @@ def evaluate(
 ) -> dict[str, Any]:
     """Metrics of a model on the test rows of a log, with the calls' types and with them hidden.
 
-    testing : which of the usable rows were kept from training, `split.held_out` when not given; where that is none or
-        all of them, every row is measured
+    testing : which of the usable rows were kept from training, `split.testing_rows` when not given; where that is none
+        or all of them, every row is measured
     Raises ValueError when the log holds no usable row.
     """
     rows = usable(records)
     calls = [records[i] for i in rows]
     wanted = targets(records, rows)
-    testing = held_out(groups_of(calls)) if testing is None else testing
+    testing = testing_rows(calls) if testing is None else testing
     if not testing.any() or testing.all():
         testing = np.ones(len(calls), dtype=bool)
     inside = np.flatnonzero(~testing) if not testing.all() else np.arange(len(calls))

@@ -158,26 +158,30 @@ def _fit_ridges(
     heads.basis.fit(embedding[first], counts[first], seed)
     heads.idf.copy_(_idf(features, first))
     grams = _hashed(ids.numpy(), (weights * heads.idf[ids]).numpy())
-    found, seen = [], []
-    for known in (types, torch.zeros_like(types)):
-        wide, sight = heads.basis(embedding, counts, known, models)
-        found.append(fit_ridge(Design(wide.double().numpy(), grams), logs, fold))
-        seen.append(sight)
-    cut = heads.basis.size
-    heads.dense.copy_(torch.from_numpy(np.concatenate([f.weights[:cut] for f in found], axis=1)))
-    heads.theta.copy_(torch.from_numpy(np.concatenate([f.weights[cut:] for f in found], axis=1)))
-    heads.intercept.copy_(torch.from_numpy(np.concatenate([f.intercept for f in found])))
-    untyped = (types == 0).numpy()
-    found[0].out_of_fold[untyped] = found[1].out_of_fold[untyped]  # which is what will answer for such calls
-    ridge = torch.from_numpy(np.concatenate([f.out_of_fold for f in found])).float()
-    return ridge, torch.cat(seen), np.array([f.r2 for f in found])
+    wide, sight = heads.basis(embedding, counts, types, models)
+    _, blind = heads.basis(embedding, counts, torch.zeros_like(types), models)
+    # both ridges at once: the second half of the columns may not use the types, the first ones of the features
+    targets = logs.shape[1]
+    used = np.ones((wide.shape[1] + BUCKETS, 2 * targets), dtype=bool)
+    used[: heads.config.types, targets:] = False
+    found = fit_ridge(Design(wide.numpy(), grams), np.tile(logs, (1, 2)), fold, used)
+    cut = wide.shape[1]
+    heads.dense.copy_(torch.from_numpy(found.weights[:cut]))
+    heads.theta.copy_(torch.from_numpy(found.weights[cut:]))
+    heads.intercept.copy_(torch.from_numpy(found.intercept))
+    typed, untyped = np.split(found.out_of_fold, 2, axis=1)
+    typed = np.where((types > 0).numpy()[:, None], typed, untyped)  # the second ridge answers for calls without type
+    ridge = torch.from_numpy(np.concatenate((typed, untyped))).float()
+    return ridge, torch.cat((sight, blind)), found.r2.reshape(2, targets)
 
 
 def _hashed(ids: NDArray[np.int64], weights: NDArray[np.float32]) -> csr_array:
     """Rows of length one, (N, BUCKETS), from buckets and weights (N, G)."""
     weights = weights / np.maximum(np.linalg.norm(weights, axis=1, keepdims=True), 1e-6)
     n, width = weights.shape
-    grams = csr_array((weights.ravel(), ids.ravel(), np.arange(0, n * width + 1, width)), shape=(n, BUCKETS))
+    grams = csr_array(
+        (weights.ravel(), ids.ravel(), np.arange(0, n * width + 1, width)), shape=(n, BUCKETS), dtype=np.float32
+    )
     grams.sum_duplicates()
     grams.eliminate_zeros()
     return grams

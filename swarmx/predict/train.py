@@ -21,7 +21,7 @@ from swarmx.predict.evaluate import evaluate
 from swarmx.predict.features import features
 from swarmx.predict.fit import FitConfig, Progress, fit_heads
 from swarmx.predict.runtime import Predictor
-from swarmx.predict.split import folds, groups_of, held_out
+from swarmx.predict.split import folds, groups_of, testing_rows
 from swarmx.predict.targets import Targets, targets, usable
 from swarmx.quantiles import LEVELS
 from swarmx.types import CallRecord
@@ -52,7 +52,7 @@ def train(
     """Train on a log and write the model directory `out`, whole or not at all; returns its metrics.
 
     testing : which of the usable rows to keep for the metrics and never train on; a fixed fifth of the prompt groups
-        (`split.held_out`) when not given
+        (`split.testing_rows`) when not given
     Raises BadInput when the log holds too little to learn from.
     """
     config = config or TrainConfig()
@@ -64,7 +64,7 @@ def train(
     wanted = targets(records, rows)
     calls = [records[i] for i in rows]
     groups = groups_of(calls)
-    testing = held_out(groups) if testing is None else testing
+    testing = testing_rows(calls) if testing is None else testing
     notes, text = _what_can_be_learned(calls, groups, testing, config)
     inside = np.flatnonzero(~testing) if testing.any() and not testing.all() else np.arange(len(calls))
     with replacing_directory(out) as directory:
@@ -153,7 +153,7 @@ def _fit_text(
     found = features(calls)
     embedding = TextEncoder.load(directory).embed(found.texts)
     progress("embeddings", 1.0)
-    fold = folds(groups, config.fit.members, config.fit.seed)
+    fold = folds(groups, config.fit.members, config.fit.seed, [call.type for call in calls])
     fitted = fit_heads(found, embedding, learned.values, groups, fold, config.fit, progress)
     _, place, repeats = np.unique(np.array(found.texts), return_inverse=True, return_counts=True)
     weights, logs = 1 / repeats[place], np.log1p(learned.values)

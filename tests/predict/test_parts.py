@@ -69,7 +69,13 @@ def test_held_out_groups_are_whole_and_a_fifth() -> None:
     names = [f"g{i}" for i in range(2000) for _ in range(2)]
     out = held_out(names)
     assert np.array_equal(out[::2], out[1::2])
-    assert abs(out.mean() - 0.2) < 4 * (0.2 * 0.8 / 2000) ** 0.5  # four standard deviations
+    assert out.mean() == 0.2
+
+
+def test_every_type_has_its_share_held_out() -> None:
+    names = [f"{kind}{i}" for kind in "abcd" for i in range(10)]
+    out = held_out(names, [name[0] for name in names])
+    assert {kind: int(out[[name[0] == kind for name in names]].sum()) for kind in "abcd"} == dict.fromkeys("abcd", 2)
 
 
 def test_folds_keep_groups_whole_and_balance_them() -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from swarmx.errors import BadInput
 from swarmx.predict.baselines import fit_groups, keys_of
 from swarmx.predict.runtime import Predictor
-from swarmx.predict.split import groups_of, held_out
+from swarmx.predict.split import testing_rows
 from swarmx.predict.targets import TOKENS, WORK, usable
 from swarmx.quantiles import LEVELS, QuantileGrid, pinball_loss
 from swarmx.sim.report import Calibration
@@ -29,7 +29,7 @@ def unseen_predictions(records: Sequence[CallRecord], model: Path) -> dict[str, 
     """
     predictor = Predictor.load(model)
     calls = [records[i] for i in usable(records)]
-    inside = ~held_out(groups_of(calls))
+    inside = ~testing_rows(calls)
     if not inside.any() or inside.all():  # nothing could be held out: every row taught the model
         inside = np.ones(len(calls), dtype=bool)
     values = predictor.grids(calls).values  # (N, T, K)
@@ -73,7 +73,7 @@ def calibration_of(records: Sequence[CallRecord], model: Path) -> Calibration:
     """Coverage and pinball loss on the held-out templates, beside quantiles per type and of everything."""
     predictor = Predictor.load(model)
     calls = [records[i] for i in usable(records)]
-    testing = held_out(groups_of(calls))
+    testing = testing_rows(calls)
     if not testing.any() or testing.all():
         testing = np.ones(len(calls), dtype=bool)
     test = [calls[i] for i in np.flatnonzero(testing)]
