@@ -198,9 +198,11 @@ async def wait_ready(url: str, child: subprocess.Popen[bytes] | None = None) -> 
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds that a process has used."""
+    """CPU seconds that a process and its children have used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return own + sum(cpu_s(int(child)) for child in children)
 
 
 # ---- load ----

@@ -146,8 +146,9 @@ async def measure(name: str, start: Start, seed: int, runs: int, scale: float) -
         warm = max(30, runs // 4)
         rate = LOAD * capacity_per_s(scale) / CALLS_PER_RUN
         before = cpu_s(child.pid)
-        outcome = await drive(f"http://127.0.0.1:{port}", workload(seed, runs + warm, rate), warm)
-        outcome.cpu_ms = 1e3 * (cpu_s(child.pid) - before) / max(1, len(outcome.call_s))
+        sent = workload(seed, runs + warm, rate)
+        outcome = await drive(f"http://127.0.0.1:{port}", sent, warm)
+        outcome.cpu_ms = 1e3 * (cpu_s(child.pid) - before) / sum(len(r.pieces) for r in sent)
         print(f"{name} seed {seed}: {json.dumps(outcome.row())}", file=sys.stderr, flush=True)
         return outcome
 

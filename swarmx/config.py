@@ -165,11 +165,14 @@ def _resolve_at(raw: Any, keys: tuple[str, ...], base: Path) -> None:
 
 
 def _explain(problem: ValidationError) -> str:
-    """The first error in one sentence; unknown keys come first, as they are often the cause of the others."""
-    errors = sorted(problem.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    """The most telling error in one sentence: an unknown key, as it may cause others, else the deepest one."""
+    whole = ("model_type", "model_attributes_type", "dict_type")
+    errors = sorted(
+        problem.errors(), key=lambda e: (e["type"] != "extra_forbidden", e["type"] in whole, -len(e["loc"]))
+    )
     first = errors[0]
     steps = [str(p) for p in first["loc"]]
-    place = ".".join(s for s in steps if not s.startswith(("literal[", "function-"))) or "the file"
+    place = ".".join(s for s in steps if not s.startswith(("literal[", "function-", "Canary"))) or "the file"
     if first["type"] == "extra_forbidden":
         known = _known_at(Config, first["loc"][:-1])
         return f"{place}: unknown key{_near(steps[-1], known)}; known here are {', '.join(known)}"

@@ -200,3 +200,63 @@ async def test_a_replica_can_be_added_while_running() -> None:
             assert "new" in {row["replica"] for row in run.gateway.state.latest()}
         finally:
             await other.stop()
+
+
+async def test_a_predictor_that_fails_or_hangs_costs_its_budget_and_no_call() -> None:
+    import threading
+    import time
+
+    from swarmx.adapters.gateway.prediction import PredictionThread
+
+    class Broken:
+        def __init__(self, hangs: bool) -> None:
+            self.hangs, self.freed = hangs, threading.Event()
+
+        def predict(self, calls: object) -> object:
+            if self.hangs:
+                self.freed.wait(20)
+            raise RuntimeError("no model")
+
+    for hangs in (False, True):
+        async with running(1) as run:
+            state, broken = run.gateway.state, Broken(hangs)
+            state.predictor = PredictionThread(broken, 0.05, state.metrics)  # type: ignore[arg-type]
+            state.predictor.start()
+            begin = time.monotonic()
+            assert [s for s, _, _ in await asyncio.gather(*(run.chat(f"call {i}") for i in range(4)))] == [200] * 4
+            assert time.monotonic() - begin < 5
+            broken.freed.set()
+
+
+async def test_a_prediction_decides_and_its_coverage_is_counted() -> None:
+    from swarmx.adapters.gateway.prediction import PredictionThread
+    from swarmx.quantiles import QuantileGrid
+    from swarmx.types import Prediction
+
+    class Known:
+        def predict(self, calls: list[object]) -> list[Prediction]:
+            return [Prediction(QuantileGrid.point(10_000.0), model_version="v1") for _ in calls]
+
+    async with running(1) as run:
+        state = run.gateway.state
+        state.predictor = PredictionThread(Known(), 1.0, state.metrics)  # type: ignore[arg-type]
+        state.predictor.start()
+        _, _, headers = await run.chat()
+        receipt = state.receipts.get(headers["x-swarmx-decision"])
+        assert receipt is not None and receipt.tier == "neural" and receipt.model_version == "v1"
+        assert (
+            'swarmx_prediction_covered_total{level="0.99",pool="mock",source="neural"} 1.0'
+            in state.metrics.text().decode()
+        )
+
+
+async def test_a_hedge_is_sent_for_a_silent_call_and_the_first_answer_counts() -> None:
+    hedge = {"hedge": {"after_s": 0.15, "work_budget": 1.0}, "unhealthy_after": 1000}
+    async with running(2, server={"upstream": hedge}) as run:
+        await run.mocks[0].fault(run.http, kind="slow", factor=0.001)
+        status, _, _ = await run.chat()
+        assert status == 200
+        await until(lambda: not run.gateway.state.in_flight)
+        rows = {row["call_id"]: row["status"] for row in run.gateway.state.latest()}
+        assert sorted(rows.values()) == ["cancelled", "ok"] and any(name.endswith("~copy") for name in rows)
+        assert 'swarmx_hedges_total{pool="mock",won="copy"} 1.0' in run.gateway.state.metrics.text().decode()
