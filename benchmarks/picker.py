@@ -49,10 +49,10 @@ class Front:
 
 @contextlib.asynccontextmanager
 async def front(
-    group: suite.Processes, replicas: Sequence[int], balance: Balance, preset: str = "late"
+    group: suite.Processes, replicas: Sequence[int], ports: Sequence[int], balance: Balance, preset: str = "late"
 ) -> AsyncIterator[Front]:
     """Start Envoy (and a picker) over engines that run already; all end with the block."""
-    listen, admin, grpc, pages = suite.free_ports(4)
+    listen, admin, grpc, pages = ports
     started = len(group.started)
     picker = None
     if balance == "picker":
@@ -152,13 +152,17 @@ def _session() -> aiohttp.ClientSession:
 async def cost(folder: Path, quick: bool) -> dict[str, Any]:
     """Throughput and added latency over engines that answer at once."""
     blocks, seconds = (3, 4.0) if quick else (6, 10.0)
-    replicas = suite.free_ports(len(suite.SPEEDS))
+    ports = suite.free_ports(len(suite.SPEEDS) + 8)
+    replicas, near, far = ports[:-8], ports[-8:-4], ports[-4:]
     plain: list[float] = []
     picked: list[float] = []
     failed = 0
     with suite.processes(folder) as group:
         suite.start_mocks(group, replicas, 1.0, instant=True)
-        async with front(group, replicas, "round_robin") as floor, front(group, replicas, "picker", "push") as ours:
+        async with (
+            front(group, replicas, near, "round_robin") as floor,
+            front(group, replicas, far, "picker", "push") as ours,
+        ):
             assert ours.picker_pid is not None
             await saturate(ours, 2.0)
             picks, cpu, wall = await _picks(ours.pages), suite.cpu_s(ours.picker_pid), time.monotonic()
@@ -198,10 +202,11 @@ async def worth(folder: Path, quick: bool, presets: Sequence[str]) -> dict[str, 
         *((name, "picker", name) for name in presets),
     ]
     for name, balance, preset in arms:
-        replicas = suite.free_ports(len(suite.SPEEDS))
+        ports = suite.free_ports(len(suite.SPEEDS) + 4)
+        replicas = ports[:-4]
         with suite.processes(folder) as group:
             suite.start_mocks(group, replicas, SCALE)
-            async with front(group, replicas, balance, preset) as at:
+            async with front(group, replicas, ports[-4:], balance, preset) as at:
                 rows[name] = (await suite.drive(at.url, runs, warm)).row()
     return rows
 

@@ -114,7 +114,8 @@ def _listener(options: Bootstrap, filters: list[dict[str, Any]]) -> dict[str, An
         "http_filters": filters,
     }
     chain = {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
-    return {"name": "models", "address": _address(options.listen), "filter_chains": [chain]}
+    room = {"per_connection_buffer_limit_bytes": 32 * 2**20}  # a buffered body must fit
+    return {"name": "models", "address": _address(options.listen), **room, "filter_chains": [chain]}
 
 
 def _ext_proc(options: Bootstrap) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Coroutine
 from typing import Any
 
@@ -55,7 +56,7 @@ class Picker:
             "/metrics": lambda: ("text/plain; version=0.0.4", self.counters.text()),
             "/state": lambda: as_json(self.state()),
         }
-        self._pages = await serve_pages(self.settings.metrics_listen, pages, self.is_ready)
+        self._pages = await serve_pages(self.settings.metrics_listen, pages, self.is_synced)
         self.pages_port = self._pages.sockets[0].getsockname()[1]
         self.port = await self.server.start(self.settings.listen)
         self._spawn(self._find_endpoints(), self.picture.run(), self._tick(), self._elect())
@@ -83,6 +84,10 @@ class Picker:
         lease = self.settings.lease
         may_answer = self.pool.owns_queue or (lease is not None and lease.standby == "answer")
         return self.picture.synced and may_answer and not self.server.draining
+
+    def is_synced(self) -> bool:
+        """Whether it could answer, owner or not: what a pod's readiness should follow, so that roll-outs go on."""
+        return self.picture.synced and not self.server.draining
 
     def state(self) -> dict[str, Any]:
         """What it knows of its endpoints, without anything that a request contained."""
@@ -129,13 +134,20 @@ class Picker:
         if rules is None:
             return
         from swarmx.adapters.kubernetes.client import in_cluster
-        from swarmx.adapters.kubernetes.lease import Lease, identity
+        from swarmx.adapters.kubernetes.lease import Lease, PodLabel, identity
 
         self.pool.set_owner(False)
         async with in_cluster() as api:
             namespace = rules.namespace or api.namespace
+            me, label = PodLabel(api, os.environ.get("POD_NAME")), rules.label
             self.lease = Lease(api, namespace, rules.name, identity(), rules.duration_s, rules.renew_s)
-            await self.lease.run(self.pool.set_owner)
+
+            def changed(owns: bool) -> None:
+                self.pool.set_owner(owns)
+                if label:
+                    self._spawn(me.set(label, "true" if owns else None))
+
+            await self.lease.run(changed)
 
     async def _tick(self) -> None:
         while True:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from swarmx.adapters.settings import (
     Count,
@@ -56,6 +56,8 @@ class LeaseSettings(Settings):
     """One picker of several owns the queue: the holder of this Lease. Times as in Kubernetes' own components.
 
     standby : "unready", as the endpoint picker protocol says, gets no traffic; "answer" is ready, binding at once
+    label : set to "true" on the owner's pod, for a Service to select by; "" sets none. Needs POD_NAME in the
+        environment
     """
 
     name: str
@@ -63,6 +65,7 @@ class LeaseSettings(Settings):
     duration_s: Positive = 15.0
     renew_s: Positive = 5.0
     standby: Literal["unready", "answer"] = "unready"
+    label: str = "swarmx.io/queue-owner"
 
     @model_validator(mode="after")
     def _renews_in_time(self) -> LeaseSettings:
@@ -140,6 +143,11 @@ class PickerSettings(Settings):
     receipts: bool = True
     notice_s: Annotated[float, Field(ge=0)] = 3.0
     drain_s: Annotated[float, Field(ge=0)] = 25.0
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _on(cls, value: Any) -> Any:
+        return "on" if value is True else value  # YAML reads a bare `on` as true
 
     @property
     def share(self) -> float:

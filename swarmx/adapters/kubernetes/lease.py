@@ -130,3 +130,23 @@ class Lease:
                 "leaseTransitions": transitions,
             },
         }
+
+
+class PodLabel:
+    """Labels of our own pod; without a name it does nothing."""
+
+    def __init__(self, api: Api, pod: str | None) -> None:
+        self.api, self.pod = api, pod
+
+    async def set(self, label: str, value: str | None, attempts: int = 5, wait_s: float = 1.0) -> None:
+        """Set it, or with None remove it; tried again a few times, as the Lease itself is what decides."""
+        if self.pod is None:
+            return
+        path = f"/api/v1/namespaces/{self.api.namespace}/pods/{self.pod}"
+        for attempt in range(attempts):
+            try:
+                await self.api.patch(path, {"metadata": {"labels": {label: value}}})
+                return
+            except Exception as problem:
+                log.warning("label %s of our pod was not set: %s", label, problem)
+                await asyncio.sleep(wait_s * (attempt + 1))
