@@ -18,4 +18,6 @@ class Sjf:
     per: str = "call"
 
     def key(self, asked: Asked) -> float:
-        return asked.work_s if self.per == "call" else asked.workflow_tokens * asked.token_s
+        if self.per == "call":
+            return asked.work_s
+        return asked.workflow_work_s or asked.workflow_tokens * asked.token_s

@@ -24,6 +24,7 @@ class SimCall:
     prefix_blocks : hashes of the prompt's leading blocks; output_blocks : of the blocks that its answer completes
     cached_tokens : prompt tokens that need no prefill wherever it runs: what a log saw cached, where blocks are unknown
     group : calls that share it share a prompt template; record_index : row of the log it comes from, -1 if none
+    priority : its own label, None for its workflow's
     median_tokens, sigma : the best that a predictor can know, for synthetic calls: output is lognormal with this
         median and log standard deviation; nan where it is not known
     """
@@ -44,6 +45,7 @@ class SimCall:
     record_index: int = -1
     median_tokens: float = float("nan")
     sigma: float = float("nan")
+    priority: Priority | None = None
 
 
 @dataclass(frozen=True, slots=True)
