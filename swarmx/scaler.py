@@ -21,6 +21,7 @@ from swarmx.scaling.demand import quantile_of_moments
 from swarmx.scaling.drain import plan
 from swarmx.scaling.policy import ScalingPolicy
 from swarmx.scaling.samples import PoolSample
+from swarmx.scaling.tail_demand import left_over, ready_slots
 
 EVEN = (np.arange(20) + 0.5) / 20  # equally likely levels that stand for a distribution in the budget
 NO_BOUNDS = Bounds()
@@ -40,7 +41,7 @@ class Scaler:
     """One policy over any number of pools.
 
     settings : pool -> its own settings, others have `bounds` and one kind; budget : units in all, None: unlimited
-    redeploy_cost : see `by_integer_program`, which is used where a pool has several kinds
+    move_gain : see `by_marginal_gain`; redeploy_cost : see `by_integer_program`, used where a pool has several kinds
     with_receipts : whether decisions carry a receipt
     """
 
@@ -49,6 +50,7 @@ class Scaler:
     bounds: Bounds = NO_BOUNDS
     settings: Mapping[str, PoolSettings] = field(default_factory=dict)
     budget: float | None = None
+    move_gain: float = 0.3
     redeploy_cost: float = 0.0
     with_receipts: bool = True
     memory: dict[str, Memory] = field(default_factory=dict)
@@ -84,7 +86,7 @@ class Scaler:
         if several:
             unlimited = sum(n.wanted * max(k.units for k in n.kinds) * 4 + 4 for n in needs)
             return by_integer_program(needs, unlimited if self.budget is None else self.budget, self.redeploy_cost)
-        given = by_marginal_gain(needs, self.budget or 0.0)
+        given = by_marginal_gain(needs, self.budget or 0.0, self.move_gain)
         return {n.pool: {n.kinds[0].name: given[n.pool]} for n in needs}
 
     def _need(self, sample: PoolSample, target: int) -> PoolNeed:
@@ -94,8 +96,10 @@ class Scaler:
             busy = np.full(1, target * sample.slots)
         else:
             j = demand.window_at(sample.cold_s)
-            mean, variance = demand.total[j] / demand.widths_s[j], demand.spread[j] / demand.widths_s[j] ** 2
-            busy = np.array([float(quantile_of_moments(mean, variance, level)) for level in EVEN])
+            width = demand.widths_s[j]
+            behind = left_over(demand, ready_slots(sample, demand.edges_s), j) / width
+            mean, variance = demand.total[j] / width, demand.spread[j] / width**2
+            busy = behind + np.array([float(quantile_of_moments(mean, variance, level)) for level in EVEN])
         here: dict[str, int] = {}
         for view in sample.replicas:
             if view.stage != "draining":

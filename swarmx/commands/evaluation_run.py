@@ -14,7 +14,7 @@ from swarmx.commands.progress import reporting
 from swarmx.errors import BadInput
 from swarmx.sim.report import Meta, Report, write_report
 from swarmx.sim.report_html import write_html
-from swarmx.sim.suites import FULL, QUICK, Material, Plan, material_of, suite
+from swarmx.sim.suites import FULL, QUICK, Material, Plan, Suite, material_of, suite
 from swarmx.sim.suites.evaluation import definitions, evaluate, versions
 from swarmx.types import CallRecord
 
@@ -56,6 +56,8 @@ def run(request: Request) -> Report:
 
     suites = [suite(name) for name in request.suites]
     plan = _plan(request)
+    if not any(getattr(one, "needs_log", True) for one in suites):
+        return _written(_without_log(request, suites, plan), request)
     log = request.log or shipped_log()
     records = read_log(log)
     with reporting(request.quiet) as progress:
@@ -71,6 +73,24 @@ def run(request: Request) -> Report:
             request.processes,
             lambda name, done, total: progress(name, done / total),
         )
+    return _written(report, request)
+
+
+def _without_log(request: Request, suites: Sequence[Suite], plan: Plan) -> Report:
+    """Suites whose worlds are made up: no log is read and nothing is trained."""
+    meta = Meta(
+        list(plan.seeds), _git(), {"name": "made up, see the suites"}, versions(), definitions(plan), request.command,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+    )  # fmt: skip
+    nothing = Material("none", (), {}, (), None, "")
+    with reporting(request.quiet) as progress:
+        return evaluate(
+            nothing, suites, plan, meta, request.out / "cells", None, request.processes,
+            lambda name, done, total: progress(name, done / total),
+        )  # fmt: skip
+
+
+def _written(report: Report, request: Request) -> Report:
     write_report(report, request.out / "report.json")
     write_html(report, request.out / "report.html")
     return report

@@ -50,11 +50,12 @@ class PoolNeed:
         return self.weight * over
 
 
-def by_marginal_gain(needs: Sequence[PoolNeed], budget: float) -> dict[str, int]:
+def by_marginal_gain(needs: Sequence[PoolNeed], budget: float, move_gain: float = 0.0) -> dict[str, int]:
     """Replicas of each pool's first kind: minima first, then one by one where the most shortage per unit goes away.
 
     No pool gets more than it wants. Shortages are convex, so that for equal units this is optimal. Minima are given in
     the order of the pools while the budget lasts.
+    move_gain : calls without a slot, on average, that a replica must prevent elsewhere before it is taken from a pool
     """
     given = {need.pool: 0 for need in needs}
     left = budget
@@ -67,7 +68,9 @@ def by_marginal_gain(needs: Sequence[PoolNeed], budget: float) -> dict[str, int]
     for place, need in enumerate(needs):
         kind = need.kinds[0]
         short = need.shortage(np.arange(need.wanted + 1, dtype=np.float64) * kind.slots)
-        gains.append(-np.diff(short) / kind.units)
+        gain = np.round(-np.diff(short), 6)  # what differs by rounding alone is equal, and shared out evenly
+        gain[: sum(need.here.values())] += move_gain
+        gains.append(gain / kind.units)
         if given[need.pool] < need.wanted:
             heap.append((-gains[place][given[need.pool]], _shortfall(need, given), place))
     heapify(heap)

@@ -86,18 +86,27 @@ class LiveWork:
     def _columns(self) -> tuple[NDArray[np.int64], Array, Array]:
         return self._kind, self._started, self._scale
 
-    def demands(self, now: float) -> Mapping[str, PoolDemand]:
-        """Demand of each model of the profiles from now on. Arrivals that are too old are forgotten here."""
+    def demands(self, now: float, slots: Mapping[str, float] | None = None) -> Mapping[str, PoolDemand]:
+        """Demand of each model of the profiles from now on. Arrivals that are too old are forgotten here.
+
+        slots : of each model, where they cannot grow: what waits there causes calls elsewhere only as fast as it is
+            served; None: as if all of it started now
+        """
         p = self.profiles
-        waiting, running, scaled = self._counts(now)
         types, models, windows = len(p.types), len(p.models), p.edges_s.size - 1
         home = np.zeros((models, types))
         for (model, _), row in p.types.items():
             home[p.models.index(model), row] = 1.0
+        waiting, running, scaled = self._counts(now)
         own_variance = p.own_square - p.own**2
         later, later_square = (a.reshape(types * AGES, models * windows) for a in (p.later, p.later_square))
-        downstream = (scaled.ravel() @ later).reshape(models, windows)
-        spread = (scaled.ravel() @ (later_square - later**2)).reshape(models, windows)
+        downstream, spread = np.zeros((models, windows)), np.zeros((models, windows))
+        if slots is not None:
+            starts = self._starts(home, scaled[0], slots)
+            downstream, spread = np.tensordot(starts, p.fresh_later, 1), np.tensordot(starts, p.fresh_square, 1)
+        causing = (scaled[1] if slots is not None else scaled.sum(axis=0)).ravel()
+        downstream += (causing @ later).reshape(models, windows)
+        spread += (causing @ (later_square - later**2)).reshape(models, windows)
         rates, seen = self._rates(now)
         fresh = np.tensordot(rates, p.fresh, 1)
         doubt = np.tensordot(rates / seen, p.fresh**2, 1)
@@ -117,19 +126,28 @@ class LiveWork:
             for i, model in enumerate(p.models)
         }
 
+    def _starts(self, home: Array, scaled: Array, slots: Mapping[str, float]) -> Array:
+        """(T,) waiting calls that start a second: spread over the windows, as many as their pool's slots can serve."""
+        p, n = self.profiles, len(self._ids)
+        end = p.edges_s[-1]
+        work = home @ (np.bincount(self._kind[:n], minlength=len(p.types)) * p.service_s)
+        room = np.array([slots.get(model, np.inf) for model in p.models]) * end
+        served = np.minimum(room / np.maximum(work, 1e-9), 1.0) @ home
+        return np.asarray(scaled[:, 0] * served / end)
+
     def _counts(self, now: float) -> tuple[Array, Array, Array]:
-        """Waiting calls (T,), running calls (T, A), and calls weighted by what they are predicted to cause (T, A)."""
+        """Waiting calls (T,), running calls (T, A); and both (2, T, A) weighted by what they are predicted to cause."""
         n, types = len(self._ids), len(self.profiles.types)
         kind, age, scale = self._kind[:n], now - self._started[:n], self._scale[:n]
-        is_waiting = np.isnan(age)
-        bins = np.zeros(n, dtype=np.int64)
-        for a in range(1, AGES):
+        is_running = ~np.isnan(age)
+        bins = is_running.astype(np.int64)
+        for a in range(2, AGES):
             bins += age >= self.profiles.age_edges_s[kind, a]
         cell = kind * AGES + bins
-        waiting = np.bincount(kind[is_waiting], minlength=types).astype(np.float64)
-        running = np.bincount(cell[~is_waiting], minlength=types * AGES).reshape(types, AGES).astype(np.float64)
-        scaled = np.bincount(cell, weights=scale, minlength=types * AGES).reshape(types, AGES).astype(np.float64)
-        return waiting, running, scaled
+        both = np.bincount(cell + types * AGES * is_running, minlength=2 * types * AGES).reshape(2, types, AGES)
+        scaled = np.bincount(cell + types * AGES * is_running, weights=scale, minlength=2 * types * AGES)
+        weighted = scaled.reshape(2, types, AGES).astype(np.float64)
+        return both[0, :, 0].astype(np.float64), np.asarray(both[1], dtype=np.float64), weighted
 
     def _rates(self, now: float) -> tuple[Array, float]:
         """(T,) workflows a second by the type of their first call, and the seconds that this was seen for."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from swarmx.types import CallRecord
 
 Array = NDArray[np.float64]
-AGES = 6  # age bins of a running call, at quantiles of its type's service time
+AGES = 9  # a bin for calls that wait, and equal bins of age for running ones, up to 95 % of the service times
 FRESH_STEPS = 12  # arrival times over which a future workflow is averaged
 Busy = tuple[float, float, int]  # seconds from the first call's start, length, model
 
@@ -26,9 +26,11 @@ Busy = tuple[float, float, int]  # seconds from the first call's start, length, 
 class Profiles:
     """T types, M models, J windows, A ages.
 
-    edges_s : (J + 1,) windows; types : (model, type) -> row; age_edges_s : (T, A) lower edge of each bin
+    edges_s : (J + 1,) windows; types : (model, type) -> row
+    age_edges_s : (T, A) lower edge of each bin; the first holds what waits, the others are taken at their middle
     own, own_square : (T, A, J) of the call itself; later, later_square : (T, A, M, J) of what it causes
-    fresh, fresh_square : (T, M, J) per arrival a second of workflows that begin with a call of the type
+    fresh, fresh_square : (T, M, J) per call of the type that starts a second from now on, with all that it causes
+    fresh_later : (T, M, J) the same without the call itself
     calls : (T, M) calls caused, mean; service_s : (T,) mean
     """
 
@@ -42,6 +44,7 @@ class Profiles:
     later_square: Array
     fresh: Array
     fresh_square: Array
+    fresh_later: Array
     calls: Array
     service_s: Array
 
@@ -99,10 +102,12 @@ def _service(record: CallRecord) -> float:
 
 def _table(trees: Sequence[list[Busy]], models: int, edges: Array) -> tuple[Array, ...]:
     services = np.array([tree[0][1] for tree in trees])
-    ages = np.concatenate(([0.0], np.quantile(services, np.linspace(0, 1, AGES + 1)[1:-1])))
+    width = max(float(np.quantile(services, 0.95)), 1e-9) / (AGES - 1)
+    lower = np.concatenate(([0.0], width * np.arange(AGES - 1)))
+    ages = np.where(np.arange(AGES) > 0, lower + width / 2, 0.0)
     windows = edges.size - 1
     own, later = np.zeros((2, AGES, windows)), np.zeros((2, AGES, models, windows))
-    fresh, calls = np.zeros((2, models, windows)), np.zeros(models)
+    fresh, calls = np.zeros((3, models, windows)), np.zeros(models)
     counts = np.zeros(AGES)
     steps = (np.arange(FRESH_STEPS) + 0.5) * edges[-1] / FRESH_STEPS
     for tree in trees:
@@ -114,14 +119,20 @@ def _table(trees: Sequence[list[Busy]], models: int, edges: Array) -> tuple[Arra
             counts[bin_] += 1
             own[:, bin_] += found[row, -1], found[row, -1] ** 2
             later[:, bin_] += found[row, :-1], found[row, :-1] ** 2
-        whole = _per_model(start, length, model, models, edges, steps)
-        fresh += whole.sum(axis=0), (whole**2).sum(axis=0)
+        whole = _per_model(start, length, model, models, edges, steps, own_apart=True)
+        fresh[2] += whole[:, :-1].sum(axis=0)
+        whole[:, model[0]] += whole[:, -1]
+        fresh[0] += whole[:, :-1].sum(axis=0)
+        fresh[1] += (whole[:, :-1] ** 2).sum(axis=0)
         np.add.at(calls, model[1:], 1.0)
     own /= np.maximum(counts, 1)[:, None]
     later /= np.maximum(counts, 1)[:, None, None]
+    for place in range(1, AGES):
+        if not counts[place]:  # no call of the log lived so long: as if it were a little younger
+            own[:, place], later[:, place] = own[:, place - 1], later[:, place - 1]
     fresh *= edges[-1] / FRESH_STEPS / len(trees)
     mean = services.mean()
-    return ages, own[0], own[1], later[0], later[1], fresh[0], fresh[1], calls / len(trees), np.asarray(mean)
+    return lower, own[0], own[1], later[0], later[1], *fresh, calls / len(trees), np.asarray(mean)
 
 
 def _per_model(

@@ -65,6 +65,14 @@ class TailDemand:
         return needed, capacity
 
 
+def left_over(demand: PoolDemand, capacity: Array, until: int) -> float:
+    """Slot-seconds of mean demand that these slots (J,) have not served when window `until` begins."""
+    over = 0.0
+    for j in range(until):
+        over = max(over + float(demand.total[j]) - float(capacity[j] * demand.widths_s[j]), 0.0)
+    return over
+
+
 def ready_slots(sample: PoolSample, edges_s: Array) -> Array:
     """(J,) slots on average over each window, of ready replicas and of starting ones from when they will be ready."""
     widths = np.diff(edges_s)

@@ -89,7 +89,7 @@ class ScalingControl:
 
     def _step(self, _: None) -> None:
         now = self.clock.now
-        demands = self.live.demands(now) if self.live is not None else {}
+        demands = self.live.demands(now, self._fixed_slots()) if self.live is not None else {}
         futures = self.oracle(self.pools, now) if self.oracle is not None else {}
         samples = [
             replace(self.sample(model), demand=demands.get(model), oracle=futures.get(model)) for model in self.pools
@@ -97,6 +97,12 @@ class ScalingControl:
         for scale in self.scaler.step(samples):
             self._carry_out(scale)
         self.clock.at(now + self.period_s, self._step, None)
+
+    def _fixed_slots(self) -> dict[str, float] | None:
+        """Ready slots of every pool, where a budget keeps all of them from growing at once."""
+        if self.scaler.budget is None:
+            return None
+        return {m: float(sum(u.spec.slots for u in self.fleet.of(m) if u.stage == "ready")) for m in self.pools}
 
     def sample(self, model: str) -> PoolSample:
         """What the scaler sees of a pool now."""

@@ -70,7 +70,7 @@ class Unit:
 
 @dataclass
 class Fleet:
-    """kinds : (model, device) -> kind; units : all that ever were, for the account; present : those that are not gone"""
+    """kinds : (model, device) -> kind; units : all that ever were, for the account; present : those not gone"""
 
     kinds: Mapping[tuple[str, str], Kind]
     rng: np.random.Generator

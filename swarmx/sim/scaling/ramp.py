@@ -27,13 +27,14 @@ from swarmx.types import CallRecord
 
 STAGES = ((2.0, 330.0), (4.0, 360.0), (6.0, 360.0), (8.0, 360.0), (10.0, 360.0), (4.0, 360.0), (1.0, 300.0))
 PROMPT, ANSWER = 4000, 1000
-LIMITS = Limits(ttft_s=3.0, tpot_s=0.1)
+TTFT_S, TPOT_S = 3.0, 0.1
+LIMITS = Limits(TTFT_S, TPOT_S)
 SPEC = ReplicaSpec(
     "",
     batched=True,
     slots=256,
-    service=EngineConstants(a=0.015, b=0.0002, c=0.0, p=60e-6),
-    kv_capacity_tokens=300_000,
+    service=EngineConstants(a=0.0298, b=0.0001, c=0.0, p=47e-6),
+    kv_capacity_tokens=530_000,
 )
 MARGIN = 0.8  # share of the per-token limit at which a replica is planned
 
@@ -80,7 +81,7 @@ def operating_point(template: ReplicaSpec, seed: int = 1) -> tuple[int, float, P
         table = simulate(workload, Cluster((replace(template, id="r"),)), preset("least_outstanding"))
         tpot = (table.finished_s - table.first_token_s) / np.maximum(table.output_tokens - 1, 1)
         late = table.arrival_s > 200.0
-        kept = (tpot <= MARGIN * LIMITS.tpot_s) & (table.ttft_s() <= MARGIN * LIMITS.ttft_s)
+        kept = (tpot <= MARGIN * TPOT_S) & (table.ttft_s() <= MARGIN * TTFT_S)
         if kept[late].mean() < 0.9:
             break
         steady = float((table.finished_s - table.started_s)[late].mean())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ class Scenario:
     probe: LatencyProbe | None = None
     budget: float | None = None
     period_s: float = 5.0
-    order: tuple[str, Mapping[str, Any]] = ("central_fcfs", field(default_factory=dict))  # type: ignore[assignment]
+    order: tuple[str, Mapping[str, Any]] = ("central_fcfs", MappingProxyType({}))
     timing: Timing = field(default_factory=lambda: Timing(retries=20))
 
 
@@ -88,18 +89,18 @@ def run(
     scenario: Scenario,
     policy: str,
     *,
+    options: Mapping[str, Any] | None = None,
     bounds: Bounds | None = None,
     follow: bool = True,
     seed: int = 0,
-    **options: Any,
 ) -> ScalingRun:
     """Run the scenario under one scaling policy.
 
+    options : of the policy
     bounds : replaces the policy's own, but for minimum and maximum, which are the scenario's
     follow : keep a book of live work for the policy; False: it sees counters alone
-    options : of the policy
     """
-    chosen, own = scaling_preset(policy, bounds, **options)
+    chosen, own = scaling_preset(policy, bounds, **(options or {}))
     limits = replace(own, minimum=scenario.minimum, maximum=scenario.maximum)
     rng = np.random.default_rng(seed)
     fleet = Fleet(scenario.kinds, rng)

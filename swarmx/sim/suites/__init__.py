@@ -7,10 +7,12 @@ from swarmx.sim.suites.cells import FULL, QUICK, Cell, Plan, Suite, World
 from swarmx.sim.suites.headline import Headline
 from swarmx.sim.suites.material import Material, material_of
 from swarmx.sim.suites.real_log import RealLog
+from swarmx.sim.suites.scaling import suites as scaling_suites
 
 SUITES: dict[str, Suite] = {
     "headline": Headline(),
     "real_log": RealLog(),
+    **{one.name: one for one in scaling_suites()},
 }
 
 

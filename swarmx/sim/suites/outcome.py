@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,20 +38,26 @@ class Outcome:
 
     curve_s : workflow latency at the levels of `CURVE`; parts_s : mean seconds per workflow, as `PARTS`
     no_end : calls that ended in anything but "ok"; their workflows are in no percentile
+    flaps : how often a scaler took back what it had just done; extra : figures of the suite's own
     """
 
     call: tuple[float, ...]
     workflow: tuple[float, ...]
     ttft_p99_s: float
     replica_seconds: float
-    replicas: int
+    replicas: float
     no_end: int
     curve_s: tuple[float, ...]
     parts_s: tuple[float, ...]
+    flaps: int = 0
+    extra: tuple[tuple[str, float], ...] = ()
 
 
 def run_cell(suite: Suite, material: Material, cell: Cell) -> Outcome:
-    """Simulate one cell. The policy's own draws depend on the cell's seed alone."""
+    """Simulate one cell, or let the suite do it that runs its cells itself. Draws depend on the cell's seed alone."""
+    own: Callable[[Material, Cell], Outcome] | None = getattr(suite, "outcome", None)
+    if own is not None:
+        return own(material, cell)
     world = suite.world(material, cell)
     engines = None if world.engines is None else dict(world.engines)
     name, options = VARIANTS.get(cell.policy, (cell.policy, {}))

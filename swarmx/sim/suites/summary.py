@@ -14,6 +14,7 @@ from swarmx.sim.suites.outcome import CURVE, PARTS, Outcome
 
 Group = tuple[str, str, str, float, str, str | None]  # suite, workload, regime, load, policy, arm
 Grouped = Mapping[Group, Sequence[Outcome]]
+NAMED = {**REFERENCES, "hpa": "hpa", "queue_length": "queue_length", "keda_latency": "keda_latency"}  # scalers too
 LIMIT = (
     2.0  # the rate limit: workflow P99 within this many times the P99 of the same workflows without any queue
 )
@@ -60,19 +61,19 @@ def _row(group: Group, groups: Grouped, level: Level, most: float | None) -> Row
         ttft_p99_s=_geometric([o.ttft_p99_s for o in found]), slo_attainment=float(np.mean(slo)),
         max_rate_at_slo=most if whole else None,
         replica_seconds=float(np.mean([o.replica_seconds for o in found])), mean_replicas=_replicas(found),
-        vs=_ratios(group, groups, level),
+        flaps=round(float(np.mean([o.flaps for o in found]))), vs=_ratios(group, groups, level),
     )  # fmt: skip
 
 
 def _ratios(group: Group, groups: Grouped, level: Level) -> dict[str, Ratio]:
     out = {}
     for other in groups:
-        if other[:4] != group[:4] or other[4] not in REFERENCES:
+        if other[:4] != group[:4] or other[4] not in NAMED:
             continue
         mine, theirs = ([getattr(o, level) for o in groups[key]] for key in (group, other))
         p50, p95, p99 = (compare([m[i] for m in mine], [t[i] for t in theirs]) for i in (1, 2, 3))
         low, high = max(p99.low, 1e-6), min(p99.high, 1e6)  # one seed has no interval; JSON has no infinity
-        out[REFERENCES[other[4]]] = Ratio(p50.ratio, p95.ratio, p99.ratio, (low, high))
+        out[NAMED[other[4]]] = Ratio(p50.ratio, p95.ratio, p99.ratio, (low, high))
     return out
 
 
