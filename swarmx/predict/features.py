@@ -29,11 +29,14 @@ _word = re.compile(r"[^\W_]+", re.UNICODE)
 _number = re.compile(r"\d+(?:[.,]\d+)*")
 _mark = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s", re.MULTILINE)
 _code = re.compile(r"[{}<>=;()\[\]`|\\]")
+_turn = re.compile(r"^(?:system|developer|user|assistant|tool): ", re.MULTILINE)  # as `text_of` writes messages
 _sentence = re.compile(r"[.!?](?:\s|$)")
 
 COUNTS = (
     "characters", "words", "distinct_words", "mean_word_length", "numbers", "commas", "question_marks", "colons",
-    "quotes", "lines", "list_marks", "code_marks", "sentences", "capitals", "non_ascii", "turns", "has_parent",
+    "quotes", "lines", "list_marks", "code_marks", "sentences", "capitals", "non_ascii",
+    "last_characters", "last_words", "last_lines", "last_list_marks", "last_question_marks", "last_commas",
+    "last_capitals", "turns", "has_parent",
 )  # fmt: skip
 
 
@@ -64,8 +67,7 @@ def features(calls: Sequence[Call | CallRecord]) -> Features:
         if text not in read:
             read[text] = (text_counts(text, len(whole)), grams(text))
         counts, bag = read[text]
-        turns = 1 if isinstance(call.prompt, str) or call.prompt is None else len(call.prompt)
-        rows.append((np.append(counts, np.log1p([turns, call.parent_id is not None]).astype(np.float32)), bag))
+        rows.append((np.append(counts, np.float32(call.parent_id is not None)), bag))
         texts.append(text)
     width = max((len(bag) for _, bag in rows), default=0) or 1
     ids, weights = np.zeros((len(rows), width), np.int64), np.zeros((len(rows), width), np.float32)
@@ -78,17 +80,22 @@ def features(calls: Sequence[Call | CallRecord]) -> Features:
 
 
 def text_counts(text: str, characters: int) -> Floats:
-    """log(1 + count) of the text's signs, (len(COUNTS) - 2,), in the order of `COUNTS`.
+    """log(1 + count) of the text's signs, (len(COUNTS) - 1,), in the order of `COUNTS`; `last` is the last message.
 
     characters : length of the whole prompt, which `text` may be the clipped form of
     """
     words = _word.findall(text)
+    turns = [turn.end() for turn in _turn.finditer(text)]
+    last = text[turns[-1] :] if turns else text
+    last_words = _word.findall(last)
     found = [
         characters, len(words), len({word.lower() for word in words}),
         sum(map(len, words)) / max(len(words), 1), len(_number.findall(text)), text.count(","), text.count("?"),
         text.count(":"), text.count('"') + text.count("'"), text.count("\n") + 1, len(_mark.findall(text)),
         len(_code.findall(text)), len(_sentence.findall(text)), sum(word[0].isupper() for word in words),
         0 if text.isascii() else sum(ord(c) > 127 for c in text),
+        len(last), len(last_words), last.count("\n") + 1, len(_mark.findall(last)), last.count("?"),
+        last.count(","), sum(word[0].isupper() for word in last_words), len(turns),
     ]  # fmt: skip
     return np.log1p(np.array(found, dtype=np.float32))
 

@@ -46,7 +46,7 @@ class Basis(nn.Module):
     The scales weigh the blocks against each other and against the n-grams, whose vectors have length one.
     """
 
-    label_scale, count_scale, width = 0.5, 0.2, 2.0
+    label_scale, count_scale, width = 0.8, 0.3, 2.0
     count_mean: Tensor
     count_sd: Tensor
     mean: Tensor
@@ -75,11 +75,11 @@ class Basis(nn.Module):
     def fit(self, embedding: Tensor, counts: Tensor, seed: int) -> None:
         """Set means, deviations, landmarks and axes from distinct texts, (U, E) and (U, F)."""
         self.count_mean.copy_(counts.mean(0))
-        self.count_sd.copy_(counts.std(0, correction=0).clamp_min(1e-3))
+        self.count_sd.copy_(deviation(counts))
         if not self.config.embedding:
             return
         self.mean.copy_(embedding.mean(0))
-        self.sd.copy_(embedding.std(0, correction=0).clamp_min(1e-4))
+        self.sd.copy_(deviation(embedding))
         z = (embedding - self.mean) / self.sd
         pick = np.random.default_rng(seed).choice(len(z), self.marks, replace=len(z) < self.marks)
         self.landmark.copy_(z[torch.from_numpy(pick)])
@@ -223,6 +223,12 @@ def stretched(start: Tensor, raw: Tensor, scale: Tensor) -> Tensor:
     below = steps[..., :MEDIAN].flip(-1).cumsum(-1).flip(-1)
     above = steps[..., MEDIAN:].cumsum(-1)
     return torch.cat((middle - below, middle, middle + above), dim=-1)
+
+
+def deviation(x: Tensor) -> Tensor:
+    """Standard deviation of each column; huge where it never varied, so that what was never seen is ignored."""
+    found = x.std(0, correction=0)
+    return torch.where(found < 1e-4, torch.full_like(found, 1e6), found)
 
 
 def one_hot(ids: Tensor, size: int) -> Tensor:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Array = NDArray[np.float64]
-STRENGTHS = (100.0, 30.0, 10.0, 3.0, 1.0)  # strong to weak, each solved from the one before
+STRENGTHS = (30.0, 10.0, 3.0, 1.0, 0.3)  # strong to weak, each solved from the one before
 TRIED = 3  # folds on which strengths are compared; the others are fitted with the best alone
-TOLERANCE = 1e-3  # of the residual's norm, far below what a fold's noise could tell apart
+TOLERANCE = 5e-3  # of the residual's norm; 1e-3 takes twice as long and moves R2 by 0.0004
 
 
 @dataclass(frozen=True, slots=True)
