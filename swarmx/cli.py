@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import typer
 
@@ -23,11 +24,22 @@ def root() -> None:
     """Learned, distribution-aware, workflow-aware scheduling for agentic LLM serving."""
 
 
-for verb in (evaluate.demo, evaluate.evaluate, evaluate.policies, train.train, train.predict):
-    app.command()(verb)
-for verb in (serve.serve, serve.mock_replica, serve.explain, kubernetes.endpoint_picker, bench.bench):
+VERBS: tuple[Callable[..., None], ...] = (
+    evaluate.demo,
+    evaluate.evaluate,
+    evaluate.policies,
+    train.train,
+    train.predict,
+    serve.serve,
+    serve.mock_replica,
+    serve.explain,
+    kubernetes.endpoint_picker,
+    kubernetes.external_scaler,
+    bench.bench,
+)
+for verb in VERBS:
     app.command(verb.__name__.replace("_", "-"))(verb)
-logs.log_app.command("record")(record.record_)
+logs.log_app.command("record", epilog=record.RECORD_EPILOG)(record.record_)
 app.add_typer(logs.log_app, name="log")
 app.add_typer(serve.config_app, name="config")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from swarmx.combination import Combination
 from swarmx.engine import EngineConstants, OnlineFit
 from swarmx.errors import BadInput
 from swarmx.late import LateWalk
@@ -20,7 +21,7 @@ from swarmx.routing.counts import (
     RoundRobin,
 )
 from swarmx.routing.murakkab import Murakkab
-from swarmx.scheduler import Combination, Scheduler
+from swarmx.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True)

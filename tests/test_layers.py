@@ -58,7 +58,7 @@ def test_imports_point_down(path: Path) -> None:
         top, _, rest = name.partition(".")
         if top == "swarmx" and rest:
             part = rest.split(".")[0]
-            if part != "__version__" and (ROOT / part).exists() or (ROOT / f"{part}.py").exists():
+            if (part != "__version__" and (ROOT / part).exists()) or (ROOT / f"{part}.py").exists():
                 assert layer_of(own) <= layer_of(part), f"{own} imports {part}, which stands above it"
         if top in HEAVY:
             assert own in HEAVY[top], f"{own} must not import {top}"

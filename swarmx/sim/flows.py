@@ -77,7 +77,8 @@ class Flows:
         call = Call(
             f"{name}/{sim.key}", sim.model, self.clock.now, sim.prompt, sim.prompt_tokens, sim.max_tokens,
             f"{name}/{workflow.calls[sim.parents[-1]].key}" if sim.parents else None,
-            name, workflow.arrival_s, None, workflow.tenant, sim.priority or workflow.priority, sim.type, None, sim.prefix_blocks,
+            name, workflow.arrival_s, None, workflow.tenant, sim.priority or workflow.priority, sim.type, None,
+            sim.prefix_blocks,
         )  # fmt: skip
         routers = self.pools[sim.model].routers
         router = routers[0] if len(routers) == 1 else routers[self._choose(flow, len(routers))]

@@ -180,18 +180,14 @@ def read_report(path: Path) -> Report:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(
-            f"{path}: cannot be read as a report ({problem}); `swarmx evaluate` writes one"
-        ) from problem
+        raise BadInput(f"{path}: cannot be read as a report ({problem}); `swarmx evaluate` writes one") from problem
     try:
         report = TypeAdapter(Report).validate_json(text)
     except ValidationError as problem:
         first = problem.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the file"
         got = "" if first["type"] == "missing" else f", got {str(first['input'])[:60]!r}"
-        raise BadInput(
-            f"{path}: {place}: {first['msg']}{got}; `swarmx evaluate` writes a new one"
-        ) from problem
+        raise BadInput(f"{path}: {place}: {first['msg']}{got}; `swarmx evaluate` writes a new one") from problem
     _check(report, str(path))
     return report
 

@@ -67,9 +67,7 @@ def predictor(report: Report) -> str:
 def _pinball(fit: Calibration) -> str:
     base = fit.pinball.get("per_type") or next(iter(fit.pinball.values()))
     series = [
-        Series(
-            name, name.replace("_", " "), [(x, v / b) for x, v, b in zip(fit.levels, loss, base, strict=True)]
-        )
+        Series(name, name.replace("_", " "), [(x, v / b) for x, v, b in zip(fit.levels, loss, base, strict=True)])
         for name, loss in fit.pinball.items()
     ]
     y = log_axis("pinball loss / per type", [v for s in series for _, v in s.points] + [1.0])

@@ -82,14 +82,10 @@ def _against_load(report: Report) -> str:
         if len(every) < 2:
             continue
         series = _series(
-            (row.policy, row.load, row.p99_s)
-            for load in every
-            for row in text.rows_at(report, suite, regime, load)
+            (row.policy, row.load, row.p99_s) for load in every for row in text.rows_at(report, suite, regime, load)
         )
         y = log_axis("workflow P99", [p for s in series for _, p in s.points], " s")
-        x = Axis(
-            "load (offered work / capacity)", every[0], every[-1], [(load, f"{load:g}") for load in every]
-        )
+        x = Axis("load (offered work / capacity)", every[0], every[-1], [(load, f"{load:g}") for load in every])
         figures.append(figure(f"{suite} · {regime}", lines(series, x, y)))
     note = (
         "P99 of whole workflows, each policy with its default predictions. Point at a line to follow the "
@@ -111,9 +107,7 @@ def _closer(report: Report) -> str:
     loads = sorted({row.load for row in report.rows})
     first = text.main_load(report, *groups[0])
     panels = "".join(
-        _panel(report, suite, regime, load)
-        for suite, regime in groups
-        for load in text.loads(report, suite, regime)
+        _panel(report, suite, regime, load) for suite, regime in groups for load in text.loads(report, suite, regime)
     )
     tabs = _tabs("group", [f"{s} · {r}" for s, r in groups], f"{groups[0][0]} · {groups[0][1]}")
     tabs += _tabs("load", [f"{load:g}" for load in loads], f"{first:g}", "load ")
@@ -134,9 +128,7 @@ def _panel(report: Report, suite: str, regime: str, load: float) -> str:
     calls = {row.policy: row for row in text.rows_at(report, suite, regime, load, "call")}
     shown = {(row.policy, row.arm) for row in rows}
     here = (suite, regime, load)
-    curves = [
-        c for c in report.figures.curves if (c.suite, c.regime, c.load) == here and (c.policy, c.arm) in shown
-    ]
+    curves = [c for c in report.figures.curves if (c.suite, c.regime, c.load) == here and (c.policy, c.arm) in shown]
     plots = _cdf(curves, rows[0].n / len(report.meta.seeds)) + _where(curves) if curves else ""
     key = html.escape(f"{suite} · {regime}|{load:g}")
     return f'<div data-panel="{key}">{_table(report, rows, calls)}{plots}</div>'
@@ -182,9 +174,7 @@ def _cdf(curves: Sequence[Curve], per_seed: float) -> str:
         if level <= top
     )
     x = log_axis("workflow latency", [seconds for s in series for seconds, _ in s.points], " s")
-    plot = lines(
-        series, x, tail_axis("share of workflows done", top), (1060, 380), labelled=False, dots=False
-    )
+    plot = lines(series, x, tail_axis("share of workflows done", top), (1060, 380), labelled=False, dots=False)
     key = "".join(
         f'<span data-p="{s.name}"><i style="background:var(--{s.name})"></i>{s.label}</span>'
         for s in sorted(series, key=lambda s: s.points[-1][0])
@@ -199,6 +189,4 @@ def _where(curves: Sequence[Curve]) -> str:
     bars = [(c.policy, text.name_of(c.policy), {p: c.parts_s.get(p, 0.0) for p in PARTS}) for c in kept]
     key = "".join(f'<span><i style="background:var(--{part})"></i>{part}</span>' for part in PARTS)
     note = "Mean seconds per workflow along its critical path: the chain of calls that decided when it ended."
-    return figure(
-        "Where a workflow's time went", f'<div class="key">{key}</div>' + stacked(bars, width=1060), note
-    )
+    return figure("Where a workflow's time went", f'<div class="key">{key}</div>' + stacked(bars, width=1060), note)

@@ -137,8 +137,7 @@ ul{padding-left:1.2em;margin:6px 0}li{margin:3px 0}
 @media print{.tabs{display:none}.figure,.card{break-inside:avoid}}
 """
     + "".join(
-        f".p-{name}{{--c:var(--{name})}}text.p-{name}{{fill:var(--{name})}}"
-        f"td .p-{name}{{background:var(--{name})}}"
+        f".p-{name}{{--c:var(--{name})}}text.p-{name}{{fill:var(--{name})}}td .p-{name}{{background:var(--{name})}}"
         for name in LIGHT
     )
 )

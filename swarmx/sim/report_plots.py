@@ -94,23 +94,17 @@ def stacked(bars: Sequence[tuple[str, str, Mapping[str, float]]], unit: str = "s
     out = []
     for row, (name, label, parts) in enumerate(bars):
         y, x = row * step + 4, float(left)
-        out.append(
-            f'<g class="bar" data-p="{name}">{_text(f"name p-{name}", left - 10, y + 15, label, "end")}'
-        )
+        out.append(f'<g class="bar" data-p="{name}">{_text(f"name p-{name}", left - 10, y + 15, label, "end")}')
         for part, amount in parts.items():
             wide = max(amount, 0.0) / top * (width - left - right)
             tip = f"<title>{html.escape(label)}: {part} {amount:.3g} {unit}</title>"
-            out.append(
-                f'<rect class="part {part}" x="{x:.1f}" y="{y}" width="{wide:.1f}" height="20">{tip}</rect>'
-            )
+            out.append(f'<rect class="part {part}" x="{x:.1f}" y="{y}" width="{wide:.1f}" height="20">{tip}</rect>')
             x += wide
         out.append(_text("value", x + 8, y + 15, f"{sum(parts.values()):.3g} {unit}") + "</g>")
     return _svg(out, (width, len(bars) * step + 8))
 
 
-def ranges(
-    items: Sequence[tuple[str, str, float, float, float]], x: Axis, mark: float = 1.0, width: int = 560
-) -> str:
+def ranges(items: Sequence[tuple[str, str, float, float, float]], x: Axis, mark: float = 1.0, width: int = 560) -> str:
     """A dot with its interval per item (class name, label, value, low, high), and a dashed line at `mark`."""
     left, right, step = 190, 60, 25
     bottom = len(items) * step + 4
@@ -136,9 +130,7 @@ def _frame(x: Axis, y: Axis, sx: Scale, sy: Scale, size: tuple[int, int], right:
     out += [_rule("grid", sx(v), TOP, sx(v), bottom) for v, _ in x.ticks]
     out += [_text("tick", sx(v), bottom + 16, label, "middle") for v, label in x.ticks]
     out += [_text("title", (LEFT + right) / 2, size[1] - 6, x.title, "middle")]
-    out += [
-        f'<g transform="translate(13 {middle}) rotate(-90)">{_text("title", 0, 0, y.title, "middle")}</g>'
-    ]
+    out += [f'<g transform="translate(13 {middle}) rotate(-90)">{_text("title", 0, 0, y.title, "middle")}</g>']
     return out
 
 

@@ -154,9 +154,7 @@ def headline(report: Report, suite: str | None = None) -> list[str]:
         one = gain(report, name, regime, main_load(report, name, regime)) if name == wanted else None
         if one is not None:
             out.append(sentence(one, len(report.meta.seeds)))
-    return out or [
-        "This report holds no `late` row beside a policy without predictions, so it states no gain."
-    ]
+    return out or ["This report holds no `late` row beside a policy without predictions, so it states no gain."]
 
 
 def without_gain(report: Report) -> list[Gain]:
@@ -210,9 +208,7 @@ def table(report: Report, suite: str, regime: str, width: int = 80) -> Table:
         figures = [f"{seconds:.3g}" for seconds in (row.p50_s, row.p95_s, row.p99_s)]
         robin = row.vs.get("round_robin")
         ratios = [_with_interval(row.vs.get("led")), f"{robin.p99:.2f}" if robin else ""]
-        further = [
-            f"{found[row.policy].p99_s:.3g}" if row.policy in found else "" for found in elsewhere.values()
-        ]
+        further = [f"{found[row.policy].p99_s:.3g}" if row.policy in found else "" for found in elsewhere.values()]
         style = "bold" if row.policy == "late" else "dim" if row.policy in BOUNDS else None
         cells = (*figures, *ratios, max_load(report, row), *further)
         out.add_row(name_of(row.policy), *cells, style=style)

@@ -11,14 +11,10 @@ import pytest
 from swarmx.errors import BadInput
 from swarmx.sim.report import Curve, Figures, Meta, Ratio, Report, Row, read_report, write_report
 
-META = Meta(
-    [1, 2], "abc", {"name": "log", "rows": 3}, {"swarmx": "0"}, {"load": "share"}, "swarmx evaluate", "now"
-)
+META = Meta([1, 2], "abc", {"name": "log", "rows": 3}, {"swarmx": "0"}, {"load": "share"}, "swarmx evaluate", "now")
 RATIO = Ratio(0.9, 0.8, 0.7, (0.6, 0.8))
 ROW = Row("headline", "log", "het", 0.8, "late", "trained", "workflow", 100, 1.0, 2.0, 3.0, vs={"led": RATIO})
-CURVE = Curve(
-    "headline", "het", 0.8, "late", "trained", [0.5, 0.9], [1.0, 2.0], {"queue": 0.5, "decode": 0.7}
-)
+CURVE = Curve("headline", "het", 0.8, "late", "trained", [0.5, 0.9], [1.0, 2.0], {"queue": 0.5, "decode": 0.7})
 
 
 def report(**changes: object) -> Report:
@@ -74,9 +70,7 @@ def test_a_row_that_breaks_a_promise_is_never_written(tmp_path: Path, broken: Ro
         ('"rows": [', '"rows": ', "JSON"),
     ],
 )
-def test_a_broken_file_is_explained_in_one_sentence(
-    tmp_path: Path, before: str, after: str, told: str
-) -> None:
+def test_a_broken_file_is_explained_in_one_sentence(tmp_path: Path, before: str, after: str, told: str) -> None:
     path = tmp_path / "report.json"
     write_report(report(), path)
     text = path.read_text()
