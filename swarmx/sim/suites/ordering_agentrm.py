@@ -1,0 +1,90 @@
+"""AgentRM's claims: hung turns that hold their lane, long turns before short ones, and a provider that says 429."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from swarmx.admission import Admission
+from swarmx.engine import EngineConstants
+from swarmx.ordering import LaneOrder, Order
+from swarmx.ordering.fcfs import Fcfs
+from swarmx.ordering.mlfq import Mlfq
+from swarmx.presets import preset
+from swarmx.sim import CallTable, Cluster, ReplicaSpec, SimCall, SimWorkflow, Timing, Workload, percentiles
+from swarmx.sim.suites.ordering import Contest, Figures, Trial, no_limit
+from swarmx.sim.workload import poisson
+
+LANES, STALL_S = 8, 120.0
+HUNG_S = 3000.0  # what a hung turn would take if nobody looked
+POLICIES = ("fcfs", "fcfs, reaping", "mlfq", "mlfq, reaping")
+
+
+def turns(load: float, seed: int, short: bool) -> Workload:
+    """Agents of 1 to 12 turns of 1 to 60 s; 3 % of the turns never answer."""
+    rng = np.random.default_rng([seed, 51])
+    flows, work = [], 0.0
+    for i in range(150 if short else 800):
+        heavy = rng.random() < 0.15
+        calls: list[SimCall] = []
+        for k in range(int(rng.integers(5, 13)) if heavy else int(rng.integers(1, 4))):
+            hung = rng.random() < 0.03
+            seconds = float(np.clip(rng.exponential(25.0 if heavy else 4.0), 1, 60))
+            work += seconds
+            calls.append(SimCall(f"t{k}", HUNG_S if hung else seconds, (k - 1,) if k else (), 1.0 if k else 0.0, "turn"))
+        flows.append(SimWorkflow(f"a{i}", 0.0, tuple(calls), kind="heavy" if heavy else "light"))
+    gaps = poisson(len(flows), rng)
+    times = np.cumsum(gaps) * work / (LANES * load) / gaps.sum()
+    return Workload(
+        tuple(
+            SimWorkflow(w.id, float(t), w.calls, kind=w.kind)
+            for w, t in zip((flows[i] for i in rng.permutation(len(flows))), times, strict=True)
+        )
+    )
+
+
+def build(policy: str, load: float, seed: int, short: bool) -> Trial:
+    workload = turns(load, seed, short)
+    order: Order | LaneOrder = Mlfq() if policy.startswith("mlfq") else Fcfs()
+    admission = Admission(stall_s=STALL_S, retries=0) if "reaping" in policy else Admission()
+    scheduler = preset("central_fcfs", seed, {"default": EngineConstants(1.0)}, order=order, admission=admission)
+    hung = np.array([c.output_tokens == HUNG_S for c in workload.calls()])
+
+    def measure(table: CallTable) -> Figures:
+        held = np.where(np.isnan(table.dispatched_s), 0.0, table.finished_s - table.dispatched_s)
+        turn = table.finished_s - table.arrival_s
+        good = table.ok & ~hung
+        span = float(np.nanmax(table.finished_s[~hung])) - table.workflow_arrival_s[0]
+        return {
+            "hung_calls_left": float((hung & (held > 1.1 * STALL_S)).sum()),
+            "lane_waste": float(held[hung].sum() / (LANES * span)),
+            "turn_p50_s": percentiles(turn[good])[0],
+            "turn_p95_s": percentiles(turn[good])[1],
+            "turns_per_s": float(good.sum()) / span,
+        }
+
+    lanes = Cluster(tuple(ReplicaSpec(f"lane{i}") for i in range(LANES)))
+    return Trial(workload, lanes, scheduler, no_limit(workload), None, Timing(), measure)
+
+
+SUITE = Contest(
+    "ordering_agentrm",
+    "agent turns on 8 lanes of which 3 % hang: feedback queue and reaping against first come first served",
+    POLICIES,
+    (0.6, 0.8),
+    build,
+    {"turn_p95_ratio": 0.14, "lane_waste_ratio": 0.04, "throughput_ratio": 2.68, "hung_calls_left": 0.0},
+)
+
+
+def claims(seeds: Sequence[int], short: bool) -> dict[str, float]:
+    """Against first come first served without reaping, load 0.6."""
+    load, best = 0.6, "mlfq, reaping"
+    return {
+        "hung_calls_left": SUITE.figures(best, load, seeds, short)["hung_calls_left"],
+        "hung_calls_left_without_reaping": SUITE.figures("fcfs", load, seeds, short)["hung_calls_left"],
+        "turn_p95_ratio": SUITE.ratio("turn_p95_s", best, "fcfs", load, seeds, short),
+        "lane_waste_ratio": SUITE.ratio("lane_waste", best, "fcfs", load, seeds, short),
+        "throughput_ratio": SUITE.ratio("turns_per_s", best, "fcfs", load, seeds, short),
+    }
