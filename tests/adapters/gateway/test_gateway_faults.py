@@ -192,7 +192,8 @@ async def test_kill_9_of_the_gateway_loses_no_record_that_was_flushed(tmp_path: 
         await ends(made.load(30, 0.0))
         await asyncio.sleep(1.5)
         made.children[-1].kill()
-        (tmp_path / "log" / "calls.jsonl").open("a").write('{"call_id": "half-writ')
+        with (tmp_path / "log" / "calls.jsonl").open("a") as journal:
+            journal.write('{"call_id": "half-writ')
         made.gateway(made.gateways[0])
         await made.ready(made.gateways)
         await ends(made.load(3))
