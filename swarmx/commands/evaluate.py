@@ -16,7 +16,7 @@ Out = Annotated[
     Path, typer.Option("--out", help="Folder for report.json, report.html and what is kept in between.")
 ]
 Seeds = Annotated[
-    int | None, typer.Option(min=1, help="Paired seeds; default: 8, with --quick 6.", show_default=False)
+    int | None, typer.Option(min=1, help="Paired seeds; default: 8, with --quick 4.", show_default=False)
 ]
 
 
