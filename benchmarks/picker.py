@@ -87,6 +87,11 @@ async def front(
             await asyncio.to_thread(child.wait)
 
 
+async def _engines(replicas: Sequence[int]) -> None:
+    """Until every engine answers."""
+    await asyncio.gather(*(suite.wait_ready(f"http://127.0.0.1:{port}") for port in replicas))
+
+
 async def _page(url: str) -> str:
     """The page once it is served with 200."""
     until = time.monotonic() + suite.READY_S
@@ -159,6 +164,7 @@ async def cost(folder: Path, quick: bool) -> dict[str, Any]:
     failed = 0
     with suite.processes(folder) as group:
         suite.start_mocks(group, replicas, 1.0, instant=True)
+        await _engines(replicas)
         async with (
             front(group, replicas, near, "round_robin") as floor,
             front(group, replicas, far, "picker", "push") as ours,
@@ -206,6 +212,7 @@ async def worth(folder: Path, quick: bool, presets: Sequence[str]) -> dict[str, 
         replicas = ports[:-4]
         with suite.processes(folder) as group:
             suite.start_mocks(group, replicas, SCALE)
+            await _engines(replicas)
             async with front(group, replicas, ports[-4:], balance, preset) as at:
                 rows[name] = (await suite.drive(at.url, runs, warm)).row()
     return rows

@@ -69,7 +69,8 @@ class Answer:
             return
         if b'"usage":null' in data or b'"usage"' not in data:  # nearly every event: no need to parse it
             self.failed = self.failed or data.startswith(b'{"error"')
-            self.events += not data.startswith((b'{"type":"response.', b'{"error"')) or b".delta" in data[:64]
+            head = data[:80]  # events of the responses API say their type, and only deltas are output
+            self.events += not data.startswith(b'{"error"') and (b'"response.' not in head or b".delta" in head)
             return
         try:
             event = json.loads(data)
