@@ -8,6 +8,8 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from swarmx.logs.workflows import RecordedWorkflow
+from swarmx.sim.cluster import Cluster
 from swarmx.sim.replay import fidelity
 from swarmx.sim.report import Calibration, Fidelity, Figures, Level, Meta, Report
 from swarmx.sim.suites.cells import Cell, Plan, Suite
@@ -17,6 +19,7 @@ from swarmx.sim.suites.summary import LIMIT, curves_of, rows_of
 from swarmx.sim.suites.worlds import SLO_FACTOR
 
 Progress = Callable[[str, int, int], None]  # suite, cells done, cells in all
+MOST_RUNS = 8  # more different beginnings of workflow ids than this are no names of runs
 PACKAGES = ("swarmx-scheduler", "numpy", "numba", "onnxruntime", "torch")
 
 
@@ -72,21 +75,34 @@ def _no_queue(settings: Mapping[str, float]) -> dict[str, float]:
 
 
 def fidelity_of(material: Material) -> list[Fidelity]:
-    """The log replayed as it was, each call on its own replica; nothing when the log names no replicas."""
+    """The log replayed as it was, each call on its own replica; nothing when the log names no replicas.
+
+    A log whose workflow ids are `run/...`, for a handful of runs, is also replayed and compared run by run.
+    """
     if material.cluster is None:
         return []
-    found, _ = fidelity(material.recorded, material.cluster)
+    runs: dict[str, list[RecordedWorkflow]] = {}
+    for workflow in material.recorded:
+        runs.setdefault(workflow.id.split("/")[0], []).append(workflow)
+    found = _replayed(material.name, material.recorded, material.cluster)
+    if 1 < len(runs) <= MOST_RUNS:
+        for name, workflows in runs.items():
+            found += _replayed(name, workflows, material.cluster)
+    return found
+
+
+def _replayed(name: str, recorded: Sequence[RecordedWorkflow], cluster: Cluster) -> list[Fidelity]:
     levels: dict[str, Level] = {"call": "call", "workflow": "workflow"}
-    names = ("p50", "p95", "p99")
+    keys = ("p50", "p95", "p99")
     return [
         Fidelity(
-            material.name,
+            name,
             levels[one.quantity],
             one.n,
-            dict(zip(names, one.recorded_s, strict=True)),
-            dict(zip(names, one.simulated_s, strict=True)),
+            dict(zip(keys, one.recorded_s, strict=True)),
+            dict(zip(keys, one.simulated_s, strict=True)),
         )
-        for one in found
+        for one in fidelity(recorded, cluster)[0]
         if one.quantity in levels
     ]
 
