@@ -16,7 +16,7 @@ from swarmx.predict.metrics import REPORTED
 from swarmx.quantiles import QuantileGrid
 from swarmx.types import Call, Prediction
 
-BAR = 48  # characters of the picture's axis
+BAR = 26  # characters of the picture's axis
 
 
 def print_prediction(call: Call, prediction: Prediction, reason: Reason) -> None:
@@ -26,7 +26,7 @@ def print_prediction(call: Call, prediction: Prediction, reason: Reason) -> None
     console.print(f"[bold]{escape(text[:200])}{'…' if len(text) > 200 else ''}[/]")
     console.print(f"answered by {prediction.source} of model {prediction.model_version}", style="dim")
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name, justify in (("", "left"), ("q0.1 to q0.99, median ●", "left"), ("q0.1", "right"), ("q0.5", "right"),
+    for name, justify in (("", "left"), ("0 to q0.99, ● median", "left"), ("q0.1", "right"), ("q0.5", "right"),
                           ("q0.9", "right"), ("q0.95", "right"), ("q0.99", "right")):  # fmt: skip
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for name, grid in _targets(prediction):
@@ -40,7 +40,8 @@ def print_prediction(call: Call, prediction: Prediction, reason: Reason) -> None
 
 def _targets(prediction: Prediction) -> list[tuple[str, QuantileGrid]]:
     rows = [("output tokens", prediction.tokens)]
-    rows += [(f"calls to come, {model}", grid) for model, grid in prediction.downstream.items()]
+    several = len(prediction.downstream) > 1
+    rows += [(f"calls to come{f', {m}' if several else ''}", grid) for m, grid in prediction.downstream.items()]
     if prediction.remaining_tokens is not None:
         rows.append(("tokens to come", prediction.remaining_tokens))
     return rows
@@ -78,25 +79,21 @@ def draw_prediction(calls: Sequence[Call], predictions: Sequence[Prediction], pa
 def print_metrics(metrics: dict[str, Any], out: Path) -> None:
     """The table that `swarmx train` ends with."""
     console = Console(highlight=False)
-    table = Table(title=f"{metrics['test_rows']:,} calls of held-out prompt groups", title_justify="left")
-    for name in (
-        "target",
-        "R² log",
-        *(f"pinball q{level:g} / per type" for level in REPORTED),
-        "below q0.9",
-        "below q0.95",
-        "below q0.99",
-    ):
-        table.add_column(name, justify="left" if name == "target" else "right")
+    console.print(f"measured on {metrics['test_rows']:,} calls whose prompt groups were held out", style="dim")
+    console.print("left: pinball loss over that of quantiles per type; right: calls at or below", style="dim")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("", "R² log", *(f"q{level:g}" for level in REPORTED), "≤q0.9", "≤q0.95", "≤q0.99"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for target, arms in metrics["targets"].items():
         for arm, found in arms.items():
             ratio = found["baselines"]["per_type"]["pinball_ratio"]
             table.add_row(
-                target + ("" if arm == "with_type" else ", type hidden"), f"{found['r2_log']:.2f}",
+                target[:18] if arm == "with_type" else "  type hidden",
+                f"{found['r2_log']:.2f}",
                 *(f"{ratio[f'{level:g}']:.2f}" for level in REPORTED),
                 *(f"{found['coverage'][level]:.1%}" for level in ("0.9", "0.95", "0.99")),
-            )  # fmt: skip
+            )
     console.print(table)
     for note in metrics["notes"]:
         console.print(f"note: {note}", markup=False)
-    console.print(f"model written to {out}; look at {out / 'card.md'}", markup=False)
+    console.print(f"model written to {out}; look at {out / 'card.md'}", markup=False, soft_wrap=True)
