@@ -123,21 +123,21 @@ class Picker:
         elif isinstance(found, DnsDiscovery):
             await watch_dns(found.host, found.port, dict(found.template), found.every_s, tell)
         elif isinstance(found, PoolDiscovery):
-            from swarmx.adapters.kubernetes.client import in_cluster
+            from swarmx.adapters.kubernetes import client
             from swarmx.adapters.kubernetes.inference_pool import watch_pool
 
-            async with in_cluster() as api:
+            async with client.in_cluster() as api:
                 await watch_pool(api, found.name, found.namespace or api.namespace, found.device_label, tell)
 
     async def _elect(self) -> None:
         rules = self.settings.lease
         if rules is None:
             return
-        from swarmx.adapters.kubernetes.client import in_cluster
+        from swarmx.adapters.kubernetes import client
         from swarmx.adapters.kubernetes.lease import Lease, PodLabel, identity
 
         self.pool.set_owner(False)
-        async with in_cluster() as api:
+        async with client.in_cluster() as api:
             namespace = rules.namespace or api.namespace
             me, label = PodLabel(api, os.environ.get("POD_NAME")), rules.label
             self.lease = Lease(api, namespace, rules.name, identity(), rules.duration_s, rules.renew_s)

@@ -210,12 +210,11 @@ class Pool:
         ride.lane = lane if lane is not None else self.lanes.at_once
         self.lanes.restrict(ride.lane, ride.allowed)
         self._carry_out(ride.lane.arrive(ride.call, ride.prediction, now))
-        if not ride.address:  # nothing is usable: it must not stay in the lane's queue
+        outside = ride.allowed is not None and ride.address not in ride.allowed
+        if not ride.address or outside:  # nothing that is allowed can take a call of this size
             ride.lane.finished(ride.record("cancelled", now), now)
-            ride.booked = False
+            ride.booked, ride.address = False, ""
             self._wake(ride)
-        elif ride.allowed is not None and ride.address not in ride.allowed:
-            raise AssertionError(f"{ride.address} is outside the subset")
 
     def _carry_out(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:

@@ -83,7 +83,7 @@ def test_every_address_of_a_name_is_an_endpoint_and_a_failed_look_up_keeps_them(
 
 
 @asynccontextmanager
-async def page(handler: Handler) -> AsyncIterator[str]:
+async def page(handler: Handler, port: int = 0) -> AsyncIterator[str]:
     """A metrics endpoint that behaves as the handler says."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -94,7 +94,7 @@ async def page(handler: Handler) -> AsyncIterator[str]:
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", port)
     try:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
@@ -196,10 +196,8 @@ def test_refused_connections_take_an_endpoint_out_until_one_is_accepted() -> Non
         picture = _picture([address])
         task = asyncio.create_task(picture.run())
         await until(lambda: picture.pool.lanes.usable(None) == [])
-        host, port = address.split(":")
-        server = await asyncio.start_server(lambda r, w: says(GOOD)(w), host, int(port))
-        await until(lambda: picture.pool.lanes.usable(None) == [address])
-        server.close()
+        async with page(says(GOOD), int(address.split(":")[1])):
+            await until(lambda: picture.pool.lanes.usable(None) == [address])
         task.cancel()
 
     asyncio.run(run())

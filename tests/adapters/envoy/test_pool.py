@@ -259,6 +259,16 @@ def test_nothing_is_sent_outside_a_subset_and_none_left_is_503() -> None:
     asyncio.run(run())
 
 
+def test_a_call_too_long_for_its_subset_is_503_and_goes_nowhere_else() -> None:
+    async def run() -> None:
+        pool = _pool([ReplicaState("a:1", "m", context_tokens=100), ReplicaState("b:1", "m")], "push")
+        with pytest.raises(Refused) as refused:
+            await pool.pick(_call(pool, "1", prompt_tokens=5000), frozenset(["a:1"]), 0.0)
+        assert refused.value.status == 503 and not pool.lanes.cluster.flights and not pool.rides
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -100,6 +100,24 @@ def test_from_zero_the_first_refused_request_wakes_the_pool() -> None:
     asyncio.run(run())
 
 
+def test_a_real_pickers_page_is_understood() -> None:
+    from swarmx.adapters.envoy.picker import Picker
+    from swarmx.adapters.envoy.settings import PickerSettings
+
+    async def run() -> None:
+        rows = [{"url": f"http://127.0.0.1:{port}", "slots": 4} for port in (1, 2)]
+        near = {"listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0", "scrape": {"every_s": 0}, "notice_s": 0}
+        picker = Picker(PickerSettings.model_validate({"model": "m", "replicas": rows, **near}))
+        await picker.start()
+        scaler = ExternalScaler(_settings(sources=[f"http://127.0.0.1:{picker.pages_port}/state"], minimum=2))
+        async with httpx.AsyncClient() as client:
+            decided = await scaler.look(client, {})
+        assert decided["llama"].target == 2 == scaler.wanted_replicas("llama")
+        await picker.stop()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
