@@ -28,7 +28,8 @@ def write_card(directory: Path, description: dict[str, Any], metrics: dict[str, 
                   "![pinball loss against the baselines](pinball.png)", ""]  # fmt: skip
     lines += [
         "A pinball ratio below 1 is better than that baseline. Coverage is the share of held-out calls at or below the",
-        "predicted quantile. Levels whose tail holds fewer than about ten held-out calls say little.",
+        "predicted quantile; where a target is often exactly zero, every level covers at least those calls. Levels",
+        "whose tail holds fewer than about ten held-out calls say little.",
         "",
     ]
     (directory / "card.md").write_text("\n".join(lines))

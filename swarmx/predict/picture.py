@@ -13,6 +13,7 @@ from rich.table import Table
 from swarmx.files import replacing
 from swarmx.predict.explain import Reason
 from swarmx.predict.metrics import REPORTED
+from swarmx.predict.text import text_of
 from swarmx.quantiles import QuantileGrid
 from swarmx.types import Call, Prediction
 
@@ -22,7 +23,7 @@ BAR = 26  # characters of the picture's axis
 def print_prediction(call: Call, prediction: Prediction, reason: Reason) -> None:
     """Quantiles of every target as a strip, and why."""
     console = Console(highlight=False)
-    text = call.prompt if isinstance(call.prompt, str) else str(call.prompt)
+    text = text_of(call.prompt)
     console.print(f"[bold]{escape(text[:200])}{'…' if len(text) > 200 else ''}[/]")
     console.print(f"answered by {prediction.source} of model {prediction.model_version}", style="dim")
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -66,7 +67,7 @@ def draw_prediction(calls: Sequence[Call], predictions: Sequence[Prediction], pa
 
     drawing, axes = figure((6.4, 4.0))
     for call, prediction in zip(calls, predictions, strict=True):
-        text = call.prompt if isinstance(call.prompt, str) else call.id
+        text = " ".join(text_of(call.prompt).split()) or call.id
         axes.plot(prediction.tokens.values, prediction.tokens.levels, marker="o", markersize=3,
                   label=(text[:50] + "…" if len(text) > 50 else text).replace("$", r"\$"))  # fmt: skip
     axes.set(xlabel="output tokens", ylabel="share of answers no longer than that", ylim=(0, 1.02))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ FORMS = {
 MEDIANS = {"story": 200.0, "word": 3.0, "list": 60.0}
 
 
-def make_log(rows: int, seed: int = 0, typed: bool = True, prompts: bool = True) -> list[CallRecord]:
+def draw_log(rows: int, seed: int = 0, typed: bool = True, prompts: bool = True) -> list[CallRecord]:
     """Workflows of a list call that causes three word calls, and lone stories; log-normal lengths."""
     rng = np.random.default_rng(seed)
     records: list[CallRecord] = []
@@ -42,11 +43,17 @@ def make_log(rows: int, seed: int = 0, typed: bool = True, prompts: bool = True)
 
 
 @pytest.fixture(scope="session")
+def make_log() -> Callable[..., list[CallRecord]]:
+    """`draw_log` for the tests."""
+    return draw_log
+
+
+@pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Model directory trained on 400 rows."""
     from swarmx.predict.fit import FitConfig
     from swarmx.predict.train import TrainConfig, train
 
     out = tmp_path_factory.mktemp("model") / "m"
-    train(make_log(400), out, TrainConfig(fit=FitConfig(epochs=6, landmarks=64), plots=False))
+    train(draw_log(400), out, TrainConfig(fit=FitConfig(epochs=6, landmarks=64), plots=False))
     return out

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +14,8 @@ from swarmx.predict.targets import CALLS, WORK, descendants, targets
 from swarmx.predict.text import clip, text_of
 from swarmx.quantiles import LEVELS
 from swarmx.types import CallRecord
-from tests.predict.conftest import make_log
+
+MakeLog = Callable[..., list[CallRecord]]
 
 finite = st.floats(-20, 20, allow_nan=False)
 
@@ -96,7 +99,7 @@ def test_descendants_count_the_tree_below_and_stop_in_a_cycle() -> None:
     assert found[3] == {"m": 1} and found[4] == {"m": 1}
 
 
-def test_remaining_work_is_what_arrives_later() -> None:
+def test_remaining_work_is_what_arrives_later(make_log: MakeLog) -> None:
     log = make_log(40)
     wanted = targets(log, range(len(log)))
     root = next(i for i, r in enumerate(log) if r.type == "list")
@@ -105,7 +108,7 @@ def test_remaining_work_is_what_arrives_later() -> None:
     assert wanted.column(CALLS + "m")[root] == len(flow) - 1
 
 
-def test_a_log_of_lone_calls_has_only_tokens_to_learn() -> None:
+def test_a_log_of_lone_calls_has_only_tokens_to_learn(make_log: MakeLog) -> None:
     log = [r for r in make_log(60) if r.type == "story"]
     assert targets(log, range(len(log))).names == ("tokens",)
 
