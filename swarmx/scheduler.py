@@ -54,6 +54,7 @@ class Scheduler:
         self.intake = Intake(parts.order, parts.tier, parts.own_of, parts.sd_weight, parts.level)
         self.rng = np.random.default_rng(self.seed)
         self.mean_service_s = 0.0
+        self._look_for_silence_s = 0.0
         self.mean_prompt = 0.0
         self._arrived = self._served = 0
         self._batched = False
@@ -183,7 +184,9 @@ class Scheduler:
 
     def tick(self, now: float) -> list[Decision]:
         """Time has passed: refusals run out, held calls come due, silent replicas are found."""
-        self.cluster.find_hung(now)
+        if now >= self._look_for_silence_s:
+            self._look_for_silence_s = now + max(1.0, self.mean_service_s)
+            self.cluster.find_hung(now)
         decisions = [d for call_id in self.observers.gate.stalled(now) for d in self._reap(call_id, now)]
         decisions += self.interruptions.shift(now, self.rng)
         return decisions + self._bind(now)
@@ -196,10 +199,14 @@ class Scheduler:
         for call_id in hooks.stale():
             if (waiting := self.queue.get(call_id)) is not None:
                 self.queue.rekey(waiting, self.intake.again(waiting, self.cluster, self._batched, now))
+        self.queue.settle()
         if not self.queue or not self.cluster.states:
             return []
-        self.queue.settle()
         decisions = self._fill(now)
+        more = decisions
+        while more and self.queue.refills:
+            more = self._fill(now)
+            decisions = decisions + more
         decisions += self.interruptions.displace(now, self._start)
         return decisions
 
@@ -218,6 +225,10 @@ class Scheduler:
         """Each waiting call in order on its cheapest replica; under late binding only on one that is free."""
         decisions: list[Decision] = []
         late = self.parts.binding == "late"
+        table = self.cluster.replicas
+        n = table[kernel.MINE] + table[kernel.OTHER]
+        if late and not np.any((n < table[kernel.SLOTS]) & (table[kernel.USABLE] > 0)):
+            return decisions
         first, last = self._due(now)
         chosen = set(map(id, (*first, *last)))
         for waiting in (*first, *(w for w in list(self.queue) if id(w) not in chosen), *last):
