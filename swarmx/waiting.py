@@ -82,6 +82,8 @@ class WaitingQueue:
     the order, and not offered, until `rekey` gives it another.
     """
 
+    refills = False  # whether calls that are not in the order may come into it when others leave
+
     def __init__(self) -> None:
         self._keys: list[Key] = []
         self._items: list[Waiting] = []

@@ -9,7 +9,7 @@ from math import inf
 from swarmx.ordering.contract import Hooks, LaneOrder
 from swarmx.waiting import Key, Waiting, WaitingQueue
 
-FRONT = 16  # calls of a lane that stand in the common order; the others wait behind them
+FRONT = 2  # calls of a lane that stand in the common order; the others wait behind them
 OWED = -1  # class of a lane that is below its floor
 
 Inner = tuple[float, float, str]  # the discipline's key inside the lane, call arrival, id
@@ -28,7 +28,10 @@ class LaneQueue(WaitingQueue):
 
     The key of a call there is (class, score of its lane after the calls before it, key inside the lane, id). Taking or
     adding a call moves one lane: O(front * log n), whatever waits behind; nothing, when the score moved as foreseen.
+    The order is right after `settle`.
     """
+
+    refills = True
 
     def __init__(self, order: LaneOrder, front: int = FRONT) -> None:
         super().__init__()
@@ -37,6 +40,7 @@ class LaneQueue(WaitingQueue):
         self._owed: Callable[[str], bool] = Hooks.of(order).owed
         self._lanes: dict[tuple[int, str], _Lane] = {}
         self._count: dict[str, int] = {}
+        self._moved: dict[tuple[int, str], None] = {}  # lanes to be lined up
 
     def add(self, waiting: Waiting) -> None:
         """Insert into its lane. Raises ValueError when a call of that id waits already."""
@@ -53,7 +57,7 @@ class LaneQueue(WaitingQueue):
         if place < self.front:
             if len(lane.items) > self.front:
                 self._park(lane.items[self.front])
-            self._line_up(waiting.level, name)
+            self._moved[waiting.level, name] = None
 
     def remove(self, waiting: Waiting) -> int:
         """Take a call out; returns the place it had in the common order."""
@@ -66,7 +70,7 @@ class LaneQueue(WaitingQueue):
         if not lane.items:
             del self._lanes[waiting.level, name]
         elif place < self.front:
-            self._line_up(waiting.level, name)
+            self._moved[waiting.level, name] = None
         if not self._count[name]:
             del self._count[name]
             self._order.closed(name)
@@ -82,13 +86,15 @@ class LaneQueue(WaitingQueue):
         self._count[name] -= 1
 
     def settle(self) -> None:
-        """Move the lanes whose score has changed."""
+        """Move the lanes whose calls or score have changed."""
         touched = self._order.touched()
-        for name in list(self._count) if touched is None else sorted(touched):
+        moved, self._moved = self._moved, {}
+        for name in self._count if touched is None else sorted(touched):
             if name in self._count:
-                for level in range(3):
-                    if (level, name) in self._lanes:
-                        self._line_up(level, name)
+                moved |= {(level, name): None for level in range(3)}
+        for level, name in moved:
+            if (level, name) in self._lanes:
+                self._line_up(level, name)
 
     def _line_up(self, level: int, name: str) -> None:
         """Put the lane's front where its score says."""

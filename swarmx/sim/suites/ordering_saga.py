@@ -28,8 +28,8 @@ from swarmx.waiting import Waiting
 
 Array = NDArray[np.float64]
 ENGINE = EngineConstants(0.02, 0.0003, 2e-8, 5e-5)
-REPLICA = ReplicaSpec("r", batched=True, slots=16, service=ENGINE, kv_capacity_tokens=160_000, block_tokens=64)
-REPLICAS = 8
+REPLICA = ReplicaSpec("r", batched=True, slots=8, service=ENGINE, kv_capacity_tokens=200_000, block_tokens=64)
+REPLICAS = 4
 KINDS = (("heavy", 3, 100, 16), ("medium", 4, 30, 8), ("light", 3, 10, 4))  # tenants, steps, tasks a minute each
 TOOLS = ((0.18, 2.4), (0.045, 0.32), (0.85, 4.5), (0.12, 0.89))  # P50, P95 seconds: code, file, web, database
 SLACK = 1.5  # deadline over expected duration
@@ -131,7 +131,7 @@ def _scheduler(policy: str, seed: int, limits: dict[str, float]) -> Scheduler:
 
 
 def build(policy: str, load: float, seed: int, short: bool) -> Trial:
-    minutes = 0.5 if short else 3.0
+    minutes = 1.0 if short else 3.0
     found = sessions(seed, minutes)
     rate = load * tasks_per_s(seed, minutes)
     workload: Workload = arriving(found, rate, poisson, np.random.default_rng([seed, 72]))
@@ -162,7 +162,7 @@ def build(policy: str, load: float, seed: int, short: bool) -> Trial:
 
 SUITE = Contest(
     "ordering_saga",
-    "ten tenants of agent sessions on 8 replicas with prefix caches: task time, SLO by tenant class, throughput",
+    "ten tenants of agent sessions on 4 replicas with prefix caches: task time, SLO by tenant class, throughput",
     POLICIES,
     (0.8, 1.5),
     build,
