@@ -1,13 +1,13 @@
 """The endpoint picker behind a real Envoy: cost per pick, added latency, and what its choices are worth.
 
-    python benchmarks/picker.py [--quick] [--json] [--preset late,push]
+    python benchmarks/picker.py [--quick] [--json] [--preset late,push] [--trained]
 
 Everything runs on this machine: emulated engines in one process, Envoy with one thread, the picker in one process, the
 client here. The floor, Envoy's own round robin over the same engines, is measured in the same run, in blocks that
 alternate with the picker's. `picks_per_s` is picks per CPU second of the picker's process: what saturates one core;
 `picks_per_wall_s` is what came through here with everything else on the same cores. The third part sends one seeded
-agent workload through Envoy's round robin, its least_request and the picker over a heterogeneous pool; no predictor is
-loaded (arm "none").
+agent workload through Envoy's round robin, its least_request and the picker over a heterogeneous pool: without a
+predictor, and with `--trained` also with one that has learned from earlier prompts of the same kind.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from swarmx.adapters.envoy.bootstrap import Balance, Bootstrap, bootstrap
 from swarmx.presets import PRESETS
 
 PICKER = "import typer; from swarmx.commands.kubernetes import endpoint_picker; typer.run(endpoint_picker)"
-LOAD, SCALE, SEED = 0.75, 2.0, 7
+LOAD, SCALE, SEED = 0.75, 2.0, 11
+TRAINED = "_trained"  # ends the name of an arm with a predictor
 BODY = json.dumps({"model": "mock", "max_tokens": 1, "messages": [{"role": "user", "content": "x" * 2000}]}).encode()
 
 
@@ -49,7 +50,12 @@ class Front:
 
 @contextlib.asynccontextmanager
 async def front(
-    group: suite.Processes, replicas: Sequence[int], ports: Sequence[int], balance: Balance, preset: str = "late"
+    group: suite.Processes,
+    replicas: Sequence[int],
+    ports: Sequence[int],
+    balance: Balance,
+    preset: str = "late",
+    model: Path | None = None,
 ) -> AsyncIterator[Front]:
     """Start Envoy (and a picker) over engines that run already; all end with the block."""
     listen, admin, grpc, pages = ports
@@ -62,6 +68,8 @@ async def front(
         ]
         config = {"model": "mock", "replicas": rows, "listen": f"127.0.0.1:{grpc}", "notice_s": 0, "drain_s": 0.5,
                   "metrics_listen": f"127.0.0.1:{pages}", "scheduler": {"preset": preset}}  # fmt: skip
+        if model is not None:
+            config["predictor"] = {"kind": "local", "path": str(model), "budget_s": 0.05}
         path = group.folder / f"picker-{grpc}.yaml"
         path.write_text(json.dumps(config))
         argv = [sys.executable, "-c", PICKER, str(path), "--log-level", "warning"]
@@ -196,7 +204,16 @@ async def cost(folder: Path, quick: bool) -> dict[str, Any]:
 # ---- worth ----
 
 
-async def worth(folder: Path, quick: bool, presets: Sequence[str]) -> dict[str, dict[str, Any]]:
+def train(folder: Path) -> Path:
+    """A predictor that has learned from earlier prompts of the same kind."""
+    from swarmx.predict.train import train as fit
+
+    out = folder / "model"
+    fit(suite.training_records(3000, seed=SEED + 1), out)
+    return out
+
+
+async def worth(folder: Path, quick: bool, presets: Sequence[str], model: Path | None) -> dict[str, dict[str, Any]]:
     """One seeded agent workload over a heterogeneous pool, router by router; engines start anew for each."""
     rate = LOAD * suite.capacity_per_s(SCALE) / 4.5  # calls per workflow on average
     runs = suite.workload(SEED, 320 if quick else 1200, rate)
@@ -207,30 +224,34 @@ async def worth(folder: Path, quick: bool, presets: Sequence[str]) -> dict[str, 
         ("envoy_least_request", "least_request", ""),
         *((name, "picker", name) for name in presets),
     ]
+    if model is not None:
+        arms.append((presets[0] + TRAINED, "picker", presets[0]))
     for name, balance, preset in arms:
         ports = suite.free_ports(len(suite.SPEEDS) + 4)
         replicas = ports[:-4]
         with suite.processes(folder) as group:
             suite.start_mocks(group, replicas, SCALE)
             await _engines(replicas)
-            async with front(group, replicas, ports[-4:], balance, preset) as at:
+            used = model if name.endswith(TRAINED) else None
+            async with front(group, replicas, ports[-4:], balance, preset, used) as at:
                 rows[name] = (await suite.drive(at.url, runs, warm)).row()
     return rows
 
 
-def run(quick: bool = False, presets: Sequence[str] = ("late",)) -> dict[str, Any]:
+def run(quick: bool = False, presets: Sequence[str] = ("late",), trained: bool = False) -> dict[str, Any]:
     """Everything, as `swarmx bench picker` prints it."""
     if "llmd_predicted" in PRESETS and "llmd_predicted" not in presets:
         presets = (*presets, "llmd_predicted")
 
     async def all_of_it(folder: Path) -> dict[str, Any]:
         spent = await cost(folder, quick)
-        rows = await worth(folder, quick, presets)
+        rows = await worth(folder, quick, presets, train(folder) if trained else None)
         p99 = {name: row["workflow_p99_s"] for name, row in rows.items()}
-        ours = p99[presets[0]]
-        ratio = {f"{presets[0]}_vs_{name}": round(ours / value, 3) for name, value in p99.items() if name != presets[0]}
+        ours = [name for name in (presets[0], presets[0] + TRAINED) if name in rows]
+        others = [name for name in rows if name not in ours]
+        ratio = {f"{mine}_vs_{name}": round(p99[mine] / p99[name], 3) for mine in ours for name in others}
         lost = sum(row["lost"] for row in rows.values())
-        meta = {"load": LOAD, "speeds": suite.SPEEDS, "slots": suite.SLOTS, "seed": SEED, "arm": "none"}
+        meta = {"load": LOAD, "speeds": suite.SPEEDS, "slots": suite.SLOTS, "seed": SEED}
         failed = spent["failed"] + lost
         return {**spent, "failed": failed, "p99_ratio": ratio, "workload": rows, "meta": meta}
 
@@ -243,8 +264,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="shorter blocks, 320 workflows")
     parser.add_argument("--json", action="store_true", help="print JSON on one line")
     parser.add_argument("--preset", default="late", help="presets of the picker, the first one is compared")
+    parser.add_argument("--trained", action="store_true", help="add an arm with a trained predictor")
     arguments = parser.parse_args()
-    result = run(arguments.quick, tuple(arguments.preset.split(",")))
+    result = run(arguments.quick, tuple(arguments.preset.split(",")), arguments.trained)
     print(json.dumps(result, indent=None if arguments.json else 2))
 
 

@@ -187,7 +187,14 @@ class Picker:
     def _stream_rules(self) -> StreamRules:
         s = self.settings
         return StreamRules(
-            s.model, s.objectives, s.max_body_bytes, s.share, s.receipts, s.proxy.hold_s, s.proxy.buffered_s
+            s.model,
+            s.objectives,
+            s.max_body_bytes,
+            s.share,
+            s.receipts,
+            s.proxy.hold_s,
+            s.proxy.buffered_s,
+            s.prefix_cache,
         )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from swarmx.adapters.envoy.body import CHARS_PER_TOKEN
 from swarmx.adapters.envoy.counters import Counters
 from swarmx.adapters.envoy.lanes import Allowed, Lanes
 from swarmx.adapters.envoy.ride import Refused, Ride, named
@@ -55,7 +56,7 @@ class Pool:
         self.forecast, self.on_record = forecast, on_record
         self.owns_queue = True
         self.rides: dict[str, Ride] = {}
-        self.chars_per_token = 4.0
+        self.chars_per_token = CHARS_PER_TOKEN
         self.arrived = self.unserved = 0  # requests, and those of them for which there was no endpoint
         self._twice = 0
         self._warned: set[str] = set()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from swarmx.adapters.envoy.answer import Answer
+from swarmx.adapters.envoy.body import text_of
 from swarmx.adapters.envoy.lanes import Allowed
 from swarmx.scheduler import Scheduler
-from swarmx.types import Call, CallRecord, Messages, Prediction, ReplicaState, Status
+from swarmx.types import Call, CallRecord, Prediction, ReplicaState, Status
 
 
 class Refused(Exception):
@@ -66,24 +66,6 @@ class Ride:
             predicted_tokens=None if prediction is None else tuple(map(float, prediction.tokens.values)),
             prediction_source=None if prediction is None else prediction.source, policy=self.lane.name,
         )  # fmt: skip
-
-
-def text_of(prompt: str | Messages) -> str:
-    """A prompt as one text: chat messages as lines `role: text`, a lone user message without its role."""
-    if isinstance(prompt, str):
-        return prompt
-    lines = [(str(m.get("role", "user")), _content(m.get("content"))) for m in prompt]
-    if len(lines) == 1 and lines[0][0] == "user":
-        return lines[0][1]
-    return "\n".join(f"{role}: {text}" for role, text in lines)
-
-
-def _content(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    if isinstance(content, Sequence):
-        return "\n".join(str(p.get("text", "")) for p in content if isinstance(p, dict))
-    return ""
 
 
 def named(call: Call, taken: int) -> Call:

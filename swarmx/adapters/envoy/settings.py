@@ -119,6 +119,7 @@ class PickerSettings(Settings):
     listen : gRPC; metrics_listen : HTTP with /metrics, /healthz and /state
     objectives : InferenceObjective -> priority
     receipts : put `x-swarmx-decision` on answers
+    prefix_cache : the engines reuse the KV of equal beginnings of prompts
     notice_s : at shutdown, time between saying not ready and taking no more requests; drain_s : longest wait after that
         for the ends of the answers in hand
     """
@@ -141,6 +142,7 @@ class PickerSettings(Settings):
     shed_waiting: Positive = 8.0
     max_body_bytes: Count = 32 * 2**20
     receipts: bool = True
+    prefix_cache: bool = True
     notice_s: Annotated[float, Field(ge=0)] = 3.0
     drain_s: Annotated[float, Field(ge=0)] = 25.0
 

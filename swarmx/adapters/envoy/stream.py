@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from swarmx.adapters.envoy import replies
-from swarmx.adapters.envoy.body import read_body
+from swarmx.adapters.envoy.body import prefix_blocks, read_body
 from swarmx.adapters.envoy.headers import identified, wanted
 from swarmx.adapters.envoy.lanes import Allowed
 from swarmx.adapters.envoy.messages import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, NONE
@@ -38,6 +38,7 @@ class StreamRules:
     max_body_bytes : a longer request is refused with 413
     share : of the requests whose endpoint is really set; the others are decided and recorded alone
     receipts : put `x-swarmx-decision` on answers
+    tracks_prefixes : remember which endpoint has seen which beginning of a prompt, as engines cache them
     hold_s, buffered_hold_s : longest time that an answer is withheld, in full duplex and for buffered bodies; the
         latter must stay below the proxy's message_timeout
     """
@@ -49,6 +50,7 @@ class StreamRules:
     receipts: bool = True
     hold_s: float = 30.0
     buffered_hold_s: float = 0.12
+    tracks_prefixes: bool = True
 
 
 class Stream:
@@ -132,6 +134,7 @@ class Stream:
         call = Call(
             "", raw.model or self.rules.model, began, prompt=raw.prompt,
             prompt_tokens=self.pool.tokens_of(raw.chars), max_tokens=raw.max_tokens,
+            prefix_blocks=prefix_blocks(raw.prompt) if self.rules.tracks_prefixes else (),
         )  # fmt: skip
         try:
             ride = await self.pool.pick(

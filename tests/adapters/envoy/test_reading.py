@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swarmx.adapters.envoy.answer import MAX_KEPT, Answer
-from swarmx.adapters.envoy.body import read_body
+from swarmx.adapters.envoy.body import prefix_blocks, read_body, text_of
 from swarmx.adapters.envoy.headers import identified, wanted
 from swarmx.adapters.envoy.messages import pb
 from swarmx.adapters.envoy.metrics_text import Load, read_load
-from swarmx.adapters.envoy.ride import text_of
 from swarmx.types import Call
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_completion_tokens": 9, "stream": True}
@@ -30,6 +29,15 @@ def test_chat_completions_and_responses_bodies_are_understood() -> None:
         b'{"input": [{"role": "user", "content": "hi"}], "instructions": "be kind", "max_output_tokens": 2}'
     )
     assert (text_of(told.prompt), told.max_tokens) == ("system: be kind\nuser: hi", 2)
+
+
+def test_equal_beginnings_of_prompts_have_equal_blocks() -> None:
+    system = {"role": "system", "content": "s" * 600}
+    one, two = (({**system}, {"role": "user", "content": text * 300}) for text in "ab")
+    first, second = prefix_blocks(one), prefix_blocks(two)
+    assert len(first) == len(second) == 3 and first[:2] == second[:2] and first[2] != second[2]
+    assert prefix_blocks("short") == ()
+    assert len(prefix_blocks("x" * 10_000_000)) == 512
 
 
 @given(st.binary(max_size=200) | st.from_type(type(None)).map(lambda _: b"[" * 20_000))
