@@ -14,6 +14,7 @@ from typing import Any
 from swarmx.prefix import block_hashes
 from swarmx.types import Messages
 
+CHARS_PER_TOKEN = 4.0  # until answers have told the pool's own ratio
 BLOCK_BYTES, MOST_BLOCKS = 256, 512  # 64 tokens of four characters, the scheduler's default block
 
 
