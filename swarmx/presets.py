@@ -10,7 +10,10 @@ from swarmx.combination import Combination
 from swarmx.engine import EngineConstants, OnlineFit
 from swarmx.errors import BadInput
 from swarmx.late import LateWalk
+from swarmx.migration import Stealing
 from swarmx.ordering import Aging, Fcfs, OldestWorkflow, order_named
+from swarmx.ordering.gamma_boost import GammaBoost
+from swarmx.routing.cache_aware import CacheAware
 from swarmx.routing.completion import Completion
 from swarmx.routing.composed import Composed
 from swarmx.routing.counts import (
@@ -20,7 +23,14 @@ from swarmx.routing.counts import (
     RandomReplica,
     RoundRobin,
 )
+from swarmx.routing.join_idle import JoinIdle
+from swarmx.routing.least_kv_tokens import LeastKvTokens
+from swarmx.routing.llmd_predicted import LlmdPredicted
 from swarmx.routing.murakkab import Murakkab
+from swarmx.routing.prefix_affinity import PrefixAffinity
+from swarmx.routing.prequal import Prequal
+from swarmx.routing.psc import PredictedServiceCost
+from swarmx.routing.weighted_round_robin import WeightedRoundRobin
 from swarmx.scheduler import Scheduler
 
 
@@ -49,11 +59,20 @@ def _late(work_weight: float | None) -> Callable[[], Combination]:
 PRESETS: dict[str, Preset] = {
     "random": Preset("any replica", _counts(RandomReplica)),
     "round_robin": Preset("replicas in turn", _counts(RoundRobin)),
+    "weighted_round_robin": Preset("replicas in turn, in proportion to speed", _counts(WeightedRoundRobin)),
     "power_of_two": Preset("the emptier of two drawn replicas", _counts(PowerOfTwo)),
     "least_outstanding": Preset("fewest calls (join the shortest queue)", _counts(LeastOutstanding)),
     "least_outstanding_per_speed": Preset(
         "least (calls + 1) / configured speed (LED), the reference", _counts(LeastOutstandingPerSpeed)
     ),
+    "least_kv_tokens": Preset("least KV tokens / configured speed", _counts(LeastKvTokens)),
+    "join_idle": Preset("the fastest idle replica, else the emptier of two", _counts(JoinIdle)),
+    "prequal": Preset(
+        "probed requests in flight and latency, hot and cold replicas",
+        lambda: Combination(Prequal(), Fcfs(), tier="pool_mean"),
+    ),
+    "cache_aware": Preset("longest cached prefix unless out of balance", _counts(CacheAware)),
+    "prefix_affinity": Preset("prompt hashing with bounded load", _counts(PrefixAffinity)),
     "central_fcfs": Preset(
         "one queue, first come first served, the fastest free replica",
         lambda: Combination(LeastOutstandingPerSpeed(), Fcfs(), binding="late", tier="pool_mean", learns=False),
@@ -61,6 +80,16 @@ PRESETS: dict[str, Preset] = {
     "murakkab": Preset(
         "least backlog by mean service time per call type",
         lambda: Combination(Murakkab(), Fcfs(), tier="per_type"),
+    ),
+    "beyond_prediction": Preset(
+        "one queue, head starts by the length distribution of the call type, no prediction",
+        lambda: Combination(LeastOutstandingPerSpeed(), GammaBoost(), binding="late", tier="per_type"),
+    ),
+    "psc": Preset(
+        "least backlog by a predicted mean per call", lambda: Combination(PredictedServiceCost(), Fcfs()), "prediction"
+    ),
+    "llmd_predicted": Preset(
+        "TTFT and TPOT at one quantile, affinity gate", lambda: Combination(LlmdPredicted(), Fcfs()), "prediction"
     ),
     "least_expected": Preset(
         "least expected own finish, prompt-aware, selfish",
@@ -75,6 +104,11 @@ PRESETS: dict[str, Preset] = {
     "push": Preset(
         "immediate binding by own finish + harm to the running calls",
         lambda: Combination(Completion(), Fcfs()),
+        "prediction",
+    ),
+    "push_steal": Preset(
+        "push, and calls that wait at a busy replica move to an idle one",
+        lambda: Combination(Completion(), Fcfs(), stealing=Stealing()),
         "prediction",
     ),
     "late": Preset(

@@ -16,6 +16,7 @@ from swarmx.ordering.critical_path import CriticalPath
 from swarmx.ordering.edf import Edf
 from swarmx.ordering.fair_share import FairShare
 from swarmx.ordering.fcfs import Fcfs
+from swarmx.ordering.gamma_boost import GammaBoost
 from swarmx.ordering.gittins import Gittins
 from swarmx.ordering.justitia import Justitia
 from swarmx.ordering.lanes import LaneQueue
@@ -44,6 +45,7 @@ ORDERS: dict[str, Callable[..., Order | LaneOrder]] = {
     "edf": Edf,
     "sjf": Sjf,
     "gittins": Gittins,
+    "gamma_boost": GammaBoost,
     "las": Las,
     "critical_path": CriticalPath,
     "spoq_waves": SpoqWaves,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from swarmx.routing.cache_aware import CacheAware
 from swarmx.routing.completion import Completion
 from swarmx.routing.composed import Composed
 from swarmx.routing.counts import (
@@ -17,16 +18,31 @@ from swarmx.routing.counts import (
     RandomReplica,
     RoundRobin,
 )
+from swarmx.routing.join_idle import JoinIdle
+from swarmx.routing.least_kv_tokens import LeastKvTokens
+from swarmx.routing.llmd_predicted import LlmdPredicted
 from swarmx.routing.murakkab import Murakkab
 from swarmx.routing.placement import Placement
+from swarmx.routing.prefix_affinity import PrefixAffinity
+from swarmx.routing.prequal import Prequal
+from swarmx.routing.psc import PredictedServiceCost
+from swarmx.routing.weighted_round_robin import WeightedRoundRobin
 
 PLACEMENTS: dict[str, Callable[..., Placement]] = {
     "random": RandomReplica,
     "round_robin": RoundRobin,
+    "weighted_round_robin": WeightedRoundRobin,
     "power_of_two": PowerOfTwo,
     "least_outstanding": LeastOutstanding,
     "least_outstanding_per_speed": LeastOutstandingPerSpeed,
+    "least_kv_tokens": LeastKvTokens,
+    "join_idle": JoinIdle,
+    "prequal": Prequal,
+    "cache_aware": CacheAware,
+    "prefix_affinity": PrefixAffinity,
     "murakkab": Murakkab,
+    "psc": PredictedServiceCost,
+    "llmd_predicted": LlmdPredicted,
     "completion": Completion,
     "composed": Composed,
 }
