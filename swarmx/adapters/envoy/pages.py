@@ -1,4 +1,4 @@
-"""The picker's HTTP pages: /metrics for Prometheus, /healthz for probes, /state for people.
+"""The picker's HTTP pages: /metrics for Prometheus, /livez and /healthz for probes, /state for people.
 
 A few GET requests per minute from inside the cluster need no web framework; a request that is long, slow or no GET is
 cut off.
@@ -42,6 +42,8 @@ def _answer(head: bytes, pages: dict[str, Page], healthy: Callable[[], bool]) ->
     status, kind, text = 404, "text/plain", "not found\n"
     if words[0] != b"GET":
         status, text = 405, "only GET\n"
+    elif path == "/livez":
+        status, text = 200, "ok\n"
     elif path == "/healthz":
         status, text = (200, "ok\n") if healthy() else (503, "not ready\n")
     elif path in pages:

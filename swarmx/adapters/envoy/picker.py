@@ -58,7 +58,8 @@ class Picker:
         }
         self._pages = await serve_pages(self.settings.metrics_listen, pages, self.is_synced)
         self.pages_port = self._pages.sockets[0].getsockname()[1]
-        self.port = await self.server.start(self.settings.listen)
+        tls = self.settings.tls
+        self.port = await self.server.start(self.settings.listen, None if tls is None else tls.read())
         self._spawn(self._find_endpoints(), self.picture.run(), self._tick(), self._elect())
         if self.forecaster is not None and self.settings.predictor.path is not None:
             self._spawn(self.forecaster.watch(self.settings.predictor.path, load_predictor))

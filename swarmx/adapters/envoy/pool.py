@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from swarmx.adapters.envoy.body import CHARS_PER_TOKEN
@@ -138,10 +138,12 @@ class Pool:
 
     def set_states(self, states: Sequence[ReplicaState]) -> None:
         """The endpoints as they are now. Calls on one that is gone leave the book; their answers may still come."""
-        now, known = self.clock(), {state.id for state in states}
+        now, known, cluster = self.clock(), {state.id for state in states}, self.lanes.cluster
+        for state in [s for s in cluster.states if s.id not in known]:
+            cluster.report(replace(state, draining=True))  # nothing may be bound there while its calls are taken off
         for ride in [r for r in self.rides.values() if r.booked and r.address and r.address not in known]:
             ride.booked = False
-            ride.lane.finished(ride.record("error", now), now)
+            self._carry_out(ride.lane.finished(ride.record("error", now), now))
         self._carry_out(self.lanes.owner.replicas_changed(states, now))
 
     def report(self, state: ReplicaState) -> None:
@@ -213,8 +215,8 @@ class Pool:
         self._carry_out(ride.lane.arrive(ride.call, ride.prediction, now))
         outside = ride.allowed is not None and ride.address not in ride.allowed
         if not ride.address or outside:  # nothing that is allowed can take a call of this size
-            ride.lane.finished(ride.record("cancelled", now), now)
             ride.booked, ride.address = False, ""
+            self._carry_out(ride.lane.finished(ride.record("cancelled", now), now))
             self._wake(ride)
 
     def _carry_out(self, decisions: Sequence[Decision]) -> None:

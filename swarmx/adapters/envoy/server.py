@@ -42,8 +42,11 @@ class PickerServer:
         self._rng = Random(seed)
         self._server: Any = None
 
-    async def start(self, address: str) -> int:
-        """Listen; returns the port. Raises RuntimeError when the address is taken."""
+    async def start(self, address: str, tls: tuple[bytes, bytes] | None = None) -> int:
+        """Listen; returns the port. tls : (certificate chain, key) in PEM; None serves plain HTTP/2.
+
+        Raises RuntimeError when the address is taken.
+        """
         self._server = grpc.aio.server(options=OPTIONS)
         process = grpc.stream_stream_rpc_method_handler(self._process, pb.ProcessingRequest.FromString, None)
         check = grpc.unary_unary_rpc_method_handler(
@@ -58,7 +61,10 @@ class PickerServer:
                 grpc.method_handlers_generic_handler(HEALTH, {"Check": check, "Watch": watch}),
             )
         )
-        port: int = self._server.add_insecure_port(address)
+        if tls is None:
+            port: int = self._server.add_insecure_port(address)
+        else:
+            port = self._server.add_secure_port(address, grpc.ssl_server_credentials([(tls[1], tls[0])]))
         await self._server.start()
         return port
 
@@ -92,7 +98,7 @@ class PickerServer:
 
     async def _watch(self, request: Any, _: Any) -> AsyncIterator[Any]:
         last = -1
-        while True:
+        while not (self.draining and last == NOT_SERVING):  # a watcher must not hold up the drain
             if (status := self.status_of(request.service)) != last:
                 last = status
                 yield health.HealthCheckResponse(status=status)

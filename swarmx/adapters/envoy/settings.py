@@ -110,13 +110,27 @@ class ProxySettings(Settings):
         return self
 
 
+class TlsSettings(Settings):
+    """PEM files for the gRPC port. Some gateways speak TLS to endpoint pickers by default, without checking names."""
+
+    certificate: Path
+    key: Path
+
+    def read(self) -> tuple[bytes, bytes]:
+        """(certificate chain, key). Raises BadInput naming the file that cannot be read."""
+        try:
+            return self.certificate.read_bytes(), self.key.read_bytes()
+        except OSError as problem:
+            raise BadInput(f"tls: {problem.filename} cannot be read: {problem.strerror}") from None
+
+
 class PickerSettings(Settings):
     """The whole file.
 
     model : served by the pool; replicas or discover : its endpoints; slots : calls that an endpoint runs at once, where
         neither it nor its metrics say
     mode : "on"; "shadow" decides and records, the proxy chooses; "canary:SHARE" does so for the rest
-    listen : gRPC; metrics_listen : HTTP with /metrics, /healthz and /state
+    listen : gRPC, with TLS where `tls` is given; metrics_listen : HTTP with /metrics, /healthz, /livez and /state
     objectives : InferenceObjective -> priority
     receipts : put `x-swarmx-decision` on answers
     prefix_cache : the engines reuse the KV of equal beginnings of prompts
@@ -131,6 +145,7 @@ class PickerSettings(Settings):
     mode: Annotated[str, Field(pattern=r"^(on|shadow|canary:(0?\.\d+|0|1|1\.0*))$")] = "on"
     listen: Address = "0.0.0.0:9002"
     metrics_listen: Address = "0.0.0.0:9090"
+    tls: TlsSettings | None = None
     scheduler: SchedulerSettings = SchedulerSettings()
     predictor: PredictorSettings = PredictorSettings()
     log: LogSettings = LogSettings()

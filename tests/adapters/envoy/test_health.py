@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,7 +16,9 @@ from swarmx.adapters.envoy.lanes import Lanes
 from swarmx.adapters.envoy.messages import HEALTH, NOT_SERVING, PROCESS, SERVING, health, pb
 from swarmx.adapters.envoy.pool import PickLimits, Pool
 from swarmx.adapters.envoy.server import PickerServer
+from swarmx.adapters.envoy.settings import TlsSettings
 from swarmx.adapters.envoy.stream import StreamRules
+from swarmx.errors import BadInput
 from swarmx.types import ReplicaState
 
 
@@ -51,6 +56,26 @@ def test_liveness_is_always_serving_and_readiness_follows_the_picker() -> None:
             server.draining = True
             assert (await watch.read()).status == NOT_SERVING
             watch.cancel()
+        await server.drain(0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="the certificate is made with openssl")
+def test_tls_is_spoken_where_a_certificate_is_given(tmp_path: Path) -> None:
+    files = TlsSettings(certificate=tmp_path / "cert.pem", key=tmp_path / "key.pem")
+    with pytest.raises(BadInput, match=r"cert\.pem cannot be read"):
+        files.read()
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(files.key), "-out", str(files.certificate)]
+    subprocess.run([*command, *names], check=True, capture_output=True)
+
+    async def run() -> None:
+        server, _ = await _server([True])
+        port = await server.start("localhost:0", files.read())
+        trust = grpc.ssl_channel_credentials(files.certificate.read_bytes())
+        async with grpc.aio.secure_channel(f"localhost:{port}", trust) as channel:
+            assert (await _check(channel, "readiness")).status == SERVING
         await server.drain(0)
 
     asyncio.run(run())

@@ -99,6 +99,22 @@ def test_calls_of_an_endpoint_that_is_gone_leave_the_book_and_are_not_sent_twice
     asyncio.run(run())
 
 
+def test_a_held_call_outlives_the_endpoint_that_goes() -> None:
+    async def run() -> None:
+        pool = _pool(TWO)
+        rides = [await pool.pick(_call(pool, name), None, 10.0) for name in ("1", "2")]
+        stays = next(r for r in rides if r.address == "b:1")
+        held = asyncio.create_task(pool.pick(_call(pool, "3"), None, 10.0))
+        await asyncio.sleep(0.01)
+        pool.set_states([TWO[1]])
+        await asyncio.sleep(0.01)
+        assert not held.done()
+        pool.end(stays, "ok")
+        assert (await asyncio.wait_for(held, 1)).address == "b:1"
+
+    asyncio.run(run())
+
+
 def test_an_id_that_is_used_twice_at_a_time_is_told_apart() -> None:
     async def run() -> None:
         pool = _pool(preset="push")
