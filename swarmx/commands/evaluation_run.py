@@ -114,6 +114,8 @@ def _plan(request: Request) -> Plan:
 
 def _train(records: Sequence[CallRecord], log: Path, request: Request, progress: Progress) -> Path:
     """A model trained on the log, from an earlier run where that was the same log, code and effort."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
     from swarmx.predict.fit import FitConfig
     from swarmx.predict.train import TrainConfig, train
     from swarmx.sim.suites.run import code_checksum
@@ -122,13 +124,13 @@ def _train(records: Sequence[CallRecord], log: Path, request: Request, progress:
     key = hashlib.sha256(f"{_sha256(log)} {fit} {code_checksum()}".encode()).hexdigest()[:12]
     model = request.out / "models" / key
     if not (model / "manifest.json").is_file():
-        train(records, model, TrainConfig(fit=fit, plots=False), progress)
+        # one thread: the same bits on any machine, and a sixth of the work where other processes want the cores
+        with threadpool_limits(1):
+            train(records, model, TrainConfig(fit=fit, plots=False), progress)
     return model
 
 
-def _material(
-    log: Path, records: Sequence[CallRecord], trained: dict[str, swarmx.types.Prediction]
-) -> Material:
+def _material(log: Path, records: Sequence[CallRecord], trained: dict[str, swarmx.types.Prediction]) -> Material:
     from swarmx.sim.suites.engines import recorded_cluster
 
     try:
