@@ -30,7 +30,7 @@ SPEEDS = (1.0, 1.0, 1.0, 1.0, 0.6, 0.6, 0.35, 0.35)
 SLOTS = 4
 TOKEN_S, BATCH_SHARE, PREFILL_S = 0.004, 0.1, 2e-5
 READY_S = 180.0
-RULE = HiddenRule(mean_tokens=80, cv=2.0, rho2=0.7)
+RULE = HiddenRule(mean_tokens=120, cv=4.0, rho2=0.7, seed=3)  # over these prompts: mean 79, CV 2.0, median 32
 _verbs = "list outline explain compare translate summarise rewrite prove criticise plan draft design".split()  # noqa: SIM905
 _forms = "essay report table poem letter proof manual story review brief dialogue recipe".split()  # noqa: SIM905
 _topics = (  # noqa: SIM905
@@ -160,6 +160,7 @@ def start_mocks(group: Processes, ports: Sequence[int], scale: float, instant: b
         "--speeds", ",".join(map(str, SPEEDS[: len(ports)])), "--token-s", str(scale * TOKEN_S * (1 - BATCH_SHARE)),
         "--batch-s", str(scale * TOKEN_S * BATCH_SHARE), "--prefill-s", str(scale * PREFILL_S), "--prefix-block", "0",
         "--mean-tokens", str(RULE.mean_tokens), "--cv", str(RULE.cv), "--rho2", str(RULE.rho2),
+        "--seed", str(RULE.seed),
     ]  # fmt: skip
     group.start([*argv, *(["--instant"] if instant else [])], "mocks")
 

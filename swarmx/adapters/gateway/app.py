@@ -17,6 +17,7 @@ from swarmx.adapters.gateway.errors import Refused
 from swarmx.adapters.gateway.exchange import ClientGone, Exchange
 from swarmx.adapters.gateway.hedge import Hedger
 from swarmx.adapters.gateway.identity import Identity, identity_of
+from swarmx.adapters.gateway.openapi import document
 from swarmx.adapters.gateway.peers import PeerLost, Peers
 from swarmx.adapters.gateway.pool import Pool
 from swarmx.adapters.gateway.state import GatewayState
@@ -45,7 +46,8 @@ class Front:
 
     def routes(self) -> list[web.RouteDef]:
         calls = [web.post(path, self.call) for path in PATHS]
-        return [*calls, web.get("/v1/models", self.models), web.get("/health", self.health)]
+        gets = [("/v1/models", self.models), ("/health", self.health), ("/openapi.json", self.openapi)]
+        return [*calls, *(web.get(path, handler) for path, handler in gets)]
 
     # ---- handlers -------------------------------------------------------------------------------------------------
 
@@ -168,6 +170,10 @@ class Front:
             return refusal.response()
         rows = [{"id": name, "object": "model", "created": 0, "owned_by": "swarmx"} for name in self.state.by_model]
         return web.json_response({"object": "list", "data": rows})
+
+    async def openapi(self, _: web.Request) -> web.Response:
+        """What this API accepts."""
+        return web.json_response(document(sorted(self.state.by_model)))
 
     async def health(self, _: web.Request) -> web.Response:
         """200 while calls are accepted."""

@@ -91,9 +91,9 @@ def _limit(body: Mapping[str, Any]) -> int | None:
         value = body.get(name)
         if value is None:
             continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
             raise Refused(400, f"{name} must be a whole number, not negative", "invalid_type", name)
-        return value
+        return int(value)
     return None
 
 

@@ -2,6 +2,9 @@
 "use strict";
 const $ = (id) => document.getElementById(id);
 const svg = "http://www.w3.org/2000/svg";
+// The token may come behind #token=, which no server sees; it is taken out of the address at once.
+const given = location.hash.startsWith("#token=") ? location.hash.slice(7) : "";
+if (given) { sessionStorage.setItem("swarmx-token", given); history.replaceState(null, "", location.pathname); }
 let token = sessionStorage.getItem("swarmx-token") || "";
 
 function cell(row, text, kind) {
