@@ -63,6 +63,7 @@ class Predictor:
         self.version: str = manifest["version"]
         self._types = {name: i + 1 for i, name in enumerate(manifest["types"])}
         self._models = {name: i + 1 for i, name in enumerate(manifest["models"])}
+        self._inputs = set() if heads is None else {item.name for item in heads.get_inputs()}
         # log values beyond four times the largest ever seen are not believed
         self._ceiling = np.log1p(4 * np.array(manifest["largest"], dtype=float) + 4)
         self._calibration = [
@@ -147,8 +148,7 @@ class Predictor:
             "model_id": np.array([self._models.get(model, 0) for _, model in found.labels], np.int64),
             "gram_ids": found.gram_ids, "gram_weights": found.gram_weights,
         }  # fmt: skip
-        known = {item.name for item in self.heads.get_inputs()}
-        logs = self.heads.run(None, {name: value for name, value in feed.items() if name in known})[0]
+        logs = self.heads.run(None, {name: value for name, value in feed.items() if name in self._inputs})[0]
         logs = np.asarray(logs, dtype=np.float64)  # (N, T, K)
         for t, (typed, untyped) in enumerate(self._calibration):
             whole = np.where((types > 0)[:, None], typed.apply(logs[:, t]), untyped.apply(logs[:, t]))

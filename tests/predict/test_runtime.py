@@ -87,9 +87,6 @@ def test_a_broken_graph_falls_back_to_the_type_and_then_to_the_pool(trained: Pat
         def run(self, *_: object) -> None:
             raise RuntimeError("out of memory")
 
-        def get_inputs(self) -> list[object]:
-            return []
-
     predictor = Predictor.load(trained)
     predictor.heads = Broken()  # type: ignore[assignment]
     typed, unknown = predictor.predict([call("x", type="story"), call("x", type="nobody")])
