@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,8 +73,14 @@ def slo_limits(material: Material, drawn: Sequence[SimWorkflow], cluster: Cluste
 def resampled_world(
     material: Material, cell: Cell, cluster: Cluster, rate: Capacity, engines: dict[str, EngineConstants]
 ) -> World:
-    """Workflows drawn with replacement, Poisson arrivals; a seed draws the same ones at every load and policy."""
-    drawn = resample(material.workflows, cell.workflows, np.random.default_rng([cell.seed, 1]))
+    """Workflows drawn with replacement, Poisson arrivals; a seed draws the same ones at every load and policy.
+
+    All in one priority class: strict classes trade the tail of one for that of another, and most baselines know none.
+    """
+    drawn = [
+        replace(w, priority="normal")
+        for w in resample(material.workflows, cell.workflows, np.random.default_rng([cell.seed, 1]))
+    ]
     workload = at_load(drawn, cell.load, rate, poisson, np.random.default_rng([cell.seed, 2]))
     slo_s, call_slo_s = slo_limits(material, drawn, cluster)
     return World(workload, cluster, material.arm(cell.arm), slo_s, call_slo_s, engines)
