@@ -212,11 +212,11 @@ class Scheduler:
 
     def _fill(self, now: float) -> list[Decision]:
         """Start what can start on free places."""
-        if self.parts.late is not None:
+        if self.parts.binding == "late":
             free = self.cluster.refresh(now)
             if free == 0:
                 return []
-            if self.cluster.is_fitted:
+            if self.parts.late is not None and self.cluster.is_fitted:
                 starts = self.parts.late.starts(self.queue, self._due(now), self.cluster, self.mean_prompt, now)
                 return [self._start(waiting, i, now) for waiting, i in starts]
         return self._bind_by_placement(now)
@@ -225,10 +225,6 @@ class Scheduler:
         """Each waiting call in order on its cheapest replica; under late binding only on one that is free."""
         decisions: list[Decision] = []
         late = self.parts.binding == "late"
-        table = self.cluster.replicas
-        n = table[kernel.MINE] + table[kernel.OTHER]
-        if late and not np.any((n < table[kernel.SLOTS]) & (table[kernel.USABLE] > 0)):
-            return decisions
         first, last = self._due(now)
         chosen = set(map(id, (*first, *last)))
         for waiting in (*first, *(w for w in list(self.queue) if id(w) not in chosen), *last):

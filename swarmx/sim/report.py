@@ -44,6 +44,7 @@ class Row:
     arm : which predictions the policy saw; None for a policy that uses none
     max_rate_at_slo : largest load, as a share of capacity, whose workflow P99 keeps the limit; None where
         nobody looked
+    extra : figures of the suite's own, means over seeds
     vs : reference name (led, round_robin, power_of_two, central_fcfs, clairvoyant, ...) -> ratio
     """
 
@@ -66,6 +67,7 @@ class Row:
     mean_replicas: float | None = None
     flaps: int = 0
     vs: Mapping[str, Ratio] = field(default_factory=dict)
+    extra: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

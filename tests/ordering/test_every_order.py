@@ -114,7 +114,7 @@ def test_failures_refusals_and_lost_replicas_keep_every_call(
             elif fate < 0.5:
                 carry_out(scheduler.refused(victim, replica(where), now))
             elif fate < 0.6:
-                running = {c: r for c, r in running.items() if r != "r1" and where != "r1" or r == "r0"}
+                running = {c: r for c, r in running.items() if (r != "r1" and where != "r1") or r == "r0"}
                 gone = [r for r in both if r.id != "r1"]
                 if where == "r0":
                     running[victim] = where

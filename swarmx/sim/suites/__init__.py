@@ -6,6 +6,7 @@ from swarmx.errors import BadInput
 from swarmx.sim.suites.cells import FULL, QUICK, Cell, Plan, Suite, World
 from swarmx.sim.suites.headline import Headline
 from swarmx.sim.suites.material import Material, material_of
+from swarmx.sim.suites.ordering_suites import ORDERING
 from swarmx.sim.suites.real_log import RealLog
 from swarmx.sim.suites.scaling import suites as scaling_suites
 
@@ -13,6 +14,7 @@ SUITES: dict[str, Suite] = {
     "headline": Headline(),
     "real_log": RealLog(),
     **{one.name: one for one in scaling_suites()},
+    **{one.name: one for one in ORDERING},
 }
 
 

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from swarmx.scheduler import Scheduler
 from swarmx.sim import Arm, CallTable, Cluster, Timing, Workload, percentiles, simulate
 from swarmx.sim.contracts import SimulatedScheduler
-from swarmx.sim.suites.cells import Cell, Plan, World
+from swarmx.sim.suites.cells import QUICK, Cell, Plan, World
 from swarmx.sim.suites.material import Material
 from swarmx.sim.suites.outcome import CURVE, Outcome, critical_parts
 
 Array = NDArray[np.float64]
-QUICK_WORKFLOWS = 300  # a plan with fewer workflows than this gets the short runs
 Figures = Mapping[str, float]
 
 
@@ -70,13 +69,13 @@ class Contest:
         ]
 
     def world(self, material: Material, cell: Cell) -> World:
-        trial = self.build(cell.policy, cell.load, cell.seed, cell.workflows < QUICK_WORKFLOWS)
+        trial = self.build(cell.policy, cell.load, cell.seed, cell.workflows <= QUICK.workflows)
         calls = np.full(trial.workload.call_count, np.inf)
         return World(trial.workload, trial.cluster, trial.arm, trial.slo_s, calls, None, trial.timing)
 
     def outcome(self, material: Material, cell: Cell) -> Outcome:
         """Run one cell."""
-        trial = self.build(cell.policy, cell.load, cell.seed, cell.workflows < QUICK_WORKFLOWS)
+        trial = self.build(cell.policy, cell.load, cell.seed, cell.workflows <= QUICK.workflows)
         table, figures = trial.run()
         calls, whole = table.call_latency_s(), table.workflow_latency_s()
         span = float(np.nanmax(table.finished_s) - table.workflow_arrival_s[0])

@@ -32,7 +32,9 @@ def turns(load: float, seed: int, short: bool) -> Workload:
             hung = rng.random() < 0.03
             seconds = float(np.clip(rng.exponential(25.0 if heavy else 4.0), 1, 60))
             work += seconds
-            calls.append(SimCall(f"t{k}", HUNG_S if hung else seconds, (k - 1,) if k else (), 1.0 if k else 0.0, "turn"))
+            calls.append(
+                SimCall(f"t{k}", HUNG_S if hung else seconds, (k - 1,) if k else (), 1.0 if k else 0.0, "turn")
+            )
         flows.append(SimWorkflow(f"a{i}", 0.0, tuple(calls), kind="heavy" if heavy else "light"))
     gaps = poisson(len(flows), rng)
     times = np.cumsum(gaps) * work / (LANES * load) / gaps.sum()

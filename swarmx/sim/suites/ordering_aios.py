@@ -21,7 +21,15 @@ from swarmx.sim.suites.ordering import Contest, Figures, Trial, no_limit
 from swarmx.types import PRIORITIES
 
 WEIGHTS = {"a": 1.0, "b": 2.0, "c": 4.0}
-POLICIES = ("fcfs", "round_robin", "fair_share, calls", "fair_share, tokens", "vtc", "priority, aging", "priority, no aging")
+POLICIES = (
+    "fcfs",
+    "round_robin",
+    "fair_share, calls",
+    "fair_share, tokens",
+    "vtc",
+    "priority, aging",
+    "priority, no aging",
+)
 HOLD_S = (30.0, 60.0, 120.0)
 SLOTS = 4
 
@@ -83,11 +91,21 @@ def build(policy: str, load: float, seed: int, short: bool) -> Trial:
         due = table.arrival_s + np.array(HOLD_S)[level]
         late = np.flatnonzero(wait > np.array(HOLD_S)[level] + 1.0)
         broken = sum(
-            int(np.sum((table.dispatched_s > due[i] + 1.0) & (table.dispatched_s < table.dispatched_s[i]) & (due > due[i] + 1.0)))
+            int(
+                np.sum(
+                    (table.dispatched_s > due[i] + 1.0)
+                    & (table.dispatched_s < table.dispatched_s[i])
+                    & (due > due[i] + 1.0)
+                )
+            )
             for i in late
         )  # starts after it was due, of calls that came due later (a tick of at most 1 s between due and seen)
         low = wait[level == 2]
-        return {"bound_broken": float(broken), "worst_low_wait_s": float(low.max()), "high_p99_wait_s": float(np.quantile(wait[level == 0], 0.99))}
+        return {
+            "bound_broken": float(broken),
+            "worst_low_wait_s": float(low.max()),
+            "high_p99_wait_s": float(np.quantile(wait[level == 0], 0.99)),
+        }
 
     return Trial(
         workload, Cluster(tuple(ReplicaSpec(f"r{i}") for i in range(SLOTS))), scheduler, no_limit(workload), Oracle(),

@@ -42,7 +42,9 @@ def build(policy: str, load: float, seed: int, short: bool) -> Trial:
     rng = np.random.default_rng([seed, 61])
     sizes = Sizes(prompt_tokens=0.0)
     found = giants(250 if short else 1500, sizes, rng, width=60.0 if short else 100.0)
-    found = [replace(w, tenant="giant" if w.id.startswith("g") else f"t{i % (TENANTS - 1)}") for i, w in enumerate(found)]
+    found = [
+        replace(w, tenant="giant" if w.id.startswith("g") else f"t{i % (TENANTS - 1)}") for i, w in enumerate(found)
+    ]
     spec = ReplicaSpec("r", service=EngineConstants(0.02))
     replicas = cluster(spec, het_speeds())
     rate = capacity(replicas, found)

@@ -59,7 +59,9 @@ def build(policy: str, load: float, seed: int, short: bool) -> Trial:
         urgent = of_kind(table, "urgent")
         latency = table.finished_s - table.arrival_s
         out = {"urgent_p99_s": percentiles(latency[urgent])[2], "urgent_p50_s": percentiles(latency[urgent])[0]}
-        during = table.output_tokens * np.clip((last - table.dispatched_s) / (table.finished_s - table.dispatched_s), 0, 1)
+        during = table.output_tokens * np.clip(
+            (last - table.dispatched_s) / (table.finished_s - table.dispatched_s), 0, 1
+        )
         total = float(during.sum())
         out["batch_share_over_floor"] = float(during[~urgent].sum()) / total / FLOOR
         out["starts_per_batch_call"] = float(table.attempts[~urgent].mean()) if (~urgent).any() else 0.0
@@ -126,5 +128,7 @@ def claims(seeds: Sequence[int], short: bool) -> dict[str, float]:
             "urgent_p99_s", "classes", "urgent alone", load, seeds, short
         ),
         "batch_share_over_floor": SUITE.figures(best, load, seeds, short)["batch_share_over_floor"],
-        "urgent_run_p99_without_over_with_inheritance": SUITE.ratio("urgent_p99_s", HELPERS[0], HELPERS[1], load, seeds, short),
+        "urgent_run_p99_without_over_with_inheritance": SUITE.ratio(
+            "urgent_p99_s", HELPERS[0], HELPERS[1], load, seeds, short
+        ),
     }

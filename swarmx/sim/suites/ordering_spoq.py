@@ -52,7 +52,10 @@ def graph_of(workflow: SimWorkflow) -> CallGraph:
     """The plan as declared to the scheduler: ids and true work."""
     names = [f"{workflow.id}/{call.key}" for call in workflow.calls]
     return CallGraph(
-        {n: Node(tuple(names[p] for p in c.parents), c.output_tokens) for n, c in zip(names, workflow.calls, strict=True)}
+        {
+            n: Node(tuple(names[p] for p in c.parents), c.output_tokens)
+            for n, c in zip(names, workflow.calls, strict=True)
+        }
     )
 
 

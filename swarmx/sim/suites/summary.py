@@ -62,7 +62,13 @@ def _row(group: Group, groups: Grouped, level: Level, most: float | None) -> Row
         max_rate_at_slo=most if whole else None,
         replica_seconds=float(np.mean([o.replica_seconds for o in found])), mean_replicas=_replicas(found),
         flaps=round(float(np.mean([o.flaps for o in found]))), vs=_ratios(group, groups, level),
+        extra=_extra(found) if whole else {},
     )  # fmt: skip
+
+
+def _extra(found: Sequence[Outcome]) -> dict[str, float]:
+    parts = [dict(o.extra) for o in found]
+    return {name: float(np.mean([part[name] for part in parts])) for name in parts[0]}
 
 
 def _ratios(group: Group, groups: Grouped, level: Level) -> dict[str, Ratio]:
