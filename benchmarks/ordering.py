@@ -60,8 +60,9 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def step_us(order: str, steps: int) -> float:
-    """Median microseconds of one ordering step with 10,000 calls waiting: the first call leaves the queue for a replica,
-    the discipline is told, and another call arrives.
+    """Median microseconds of one ordering step with 10,000 calls waiting.
+
+    The first call leaves the queue for a replica, the discipline is told, and another call arrives.
     """
     scheduler = preset("central_fcfs", 0, {"d": EngineConstants(1.0)}, order=order, tier="neural")
     scheduler.replicas_changed([ReplicaState("r", "m", "d")], 0.0)

@@ -153,6 +153,9 @@ def definitions(plan: Plan) -> dict[str, str]:
             "schedulers are told the relative speeds, slots and, where they use them, the service constants of the "
             "replicas; the recorded engines' constants are those fitted from the log"
         ),
+        "priorities": (
+            "all calls of a log are given one priority; classes would turn a percentile over all into one of the lowest"
+        ),
         "fidelity": (
             "all recorded calls at their recorded arrival times on their recorded replicas, durations from the fitted "
             "constants"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,8 @@ def material_of(
     trained: Mapping[str, Prediction] | None,
     cluster: Cluster | None,
 ) -> Material:
-    """Material from a log.
+    """Material from a log. All workflows get one priority: engines behind an immediate policy queue without classes, so a
+    policy that held back the low class would be compared by the very calls that it was asked to delay.
 
     trained : call id -> what a predictor says that has not seen the call's template; None leaves that arm out
     cluster : as `recorded_cluster` fits it
@@ -76,9 +77,8 @@ def material_of(
     if trained is not None:
         predictions["trained"] = tuple(trained.get(row.call_id) for row in rows)
     predictions["type"] = type_predictions(rows)
-    return Material(
-        name, tuple(workflows), predictions, tuple(recorded), cluster, _checksum(rows, predictions)
-    )
+    alike = tuple(replace(workflow, priority="normal") for workflow in workflows)
+    return Material(name, alike, predictions, tuple(recorded), cluster, _checksum(rows, predictions))
 
 
 def type_predictions(records: Sequence[CallRecord]) -> tuple[Prediction | None, ...]:
