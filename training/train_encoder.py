@@ -92,7 +92,9 @@ def main() -> None:
     text = tokenizer.backend_tokenizer.to_str()
     (chosen.out / "tokenizer.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     kind = f"smollm2-table-{chosen.width}" + (f"+{chosen.layers}-layers" if chosen.layers else "")
-    about = {"name": kind, "width": network.width, "head_tokens": HEAD, "tail_tokens": TAIL}
+    about: dict[str, object] = {"name": kind, "width": network.width, "head_tokens": HEAD, "tail_tokens": TAIL}
+    if chosen.log:
+        about["learned_from"] = f"the answers in {chosen.log.name}"
     (chosen.out / "encoder.json").write_text(json.dumps(about, indent=1) + "\n")
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from swarmx.errors import BadInput
 from swarmx.files import replacing_directory
 from swarmx.predict.baselines import fit_groups, keys_of
-from swarmx.predict.bundle import ENCODER_FILES, shipped, write_manifest
+from swarmx.predict.bundle import ENCODER_FILES, read_json, shipped, write_manifest
 from swarmx.predict.embed import TextEncoder
 from swarmx.predict.evaluate import evaluate
 from swarmx.predict.features import features
@@ -72,7 +72,8 @@ def train(
         _write_fallback(directory, calls, wanted.names, wanted.values, inside)
         if text:
             learned = Targets(wanted.names, wanted.values[inside])
-            description |= _fit_text(directory, [calls[i] for i in inside], learned, groups[inside], config, progress)
+            mine = [calls[i] for i in inside]
+            description |= _fit_text(directory, mine, learned, groups[inside], config, progress, notes)
         write_manifest(directory, description)
         progress("evaluation", 0.0)
         metrics = evaluate(Predictor.load(directory), records, testing) | {"notes": notes}
@@ -138,9 +139,9 @@ def _write_fallback(
 
 def _fit_text(
     directory: Path, calls: Sequence[CallRecord], learned: Targets, groups: NDArray[np.str_],
-    config: TrainConfig, progress: Progress,
+    config: TrainConfig, progress: Progress, notes: list[str],
 ) -> dict[str, Any]:  # fmt: skip
-    """Fit, calibrate and export the head; returns its part of the manifest."""
+    """Fit, calibrate and export the head; returns its part of the manifest and may add to the notes."""
     from swarmx.predict.calibrate import calibrate
     from swarmx.predict.export import export_heads
 
@@ -150,6 +151,11 @@ def _fit_text(
         if not (source / name).is_file():
             raise BadInput(f"{source / name} is missing; an encoder directory holds {', '.join(ENCODER_FILES)}")
         shutil.copyfile(source / name, directory / name)
+    if taught := read_json(directory / "encoder.json").get("learned_from"):
+        notes.append(
+            f"The encoder has learned from {taught}: if that is this log, the out-of-fold predictions of its training "
+            "calls, and what is calibrated on them, are a little too good."
+        )
     found = features(calls)
     embedding = TextEncoder.load(directory).embed(found.texts)
     progress("embeddings", 1.0)

@@ -78,3 +78,16 @@ def test_calls_that_were_cut_off_are_not_learned_from(tmp_path: Path, make_log: 
     predictor = Predictor.load(tmp_path / "m")
     assert predictor.manifest["log"]["ended_well"] == 160
     assert np.max(predictor.fallback["tokens"].pool) < 10**5
+
+
+def test_an_encoder_that_has_seen_answers_is_named_in_the_notes(tmp_path: Path, make_log: MakeLog) -> None:
+    from swarmx.predict.bundle import ENCODER_FILES, shipped
+
+    (tmp_path / "encoder").mkdir()
+    for name in ENCODER_FILES:
+        (tmp_path / "encoder" / name).write_bytes((shipped() / name).read_bytes())
+    about = json.loads((shipped() / "encoder.json").read_text()) | {"learned_from": "the answers in x.parquet"}
+    (tmp_path / "encoder" / "encoder.json").write_text(json.dumps(about))
+    config = TrainConfig(fit=QUICK.fit, encoder=tmp_path / "encoder", plots=False)
+    metrics = train(make_log(120), tmp_path / "m", config)
+    assert any("the answers in x.parquet" in note for note in metrics["notes"])
