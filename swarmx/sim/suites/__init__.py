@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from swarmx.errors import BadInput
 from swarmx.sim.suites.cells import FULL, QUICK, Cell, Plan, Suite, World
+from swarmx.sim.suites.core import CORE_SUITES
 from swarmx.sim.suites.headline import Headline
 from swarmx.sim.suites.material import Material, material_of
 from swarmx.sim.suites.ordering_suites import ORDERING
@@ -13,6 +14,7 @@ from swarmx.sim.suites.scaling import suites as scaling_suites
 SUITES: dict[str, Suite] = {
     "headline": Headline(),
     "real_log": RealLog(),
+    **CORE_SUITES,
     **{one.name: one for one in scaling_suites()},
     **{one.name: one for one in ORDERING},
 }
