@@ -87,8 +87,8 @@ class Plan:
         return replace(self, policies=kept, side_policies=tuple(p for p in kept if p in wanted or p in CORE))
 
 
-# 300 workflows are some 90 calls per replica of the headline's twelve: shorter runs end before queues have built up
-QUICK = Plan(tuple(range(4)), 300, (0.5, 0.7, 0.8, 0.9), (0.8,), POLICIES, CORE, ("swarmx", "late"))
+# 200 workflows are some 60 calls per replica of the headline's twelve: shorter runs end before queues have built up
+QUICK = Plan(tuple(range(4)), 200, (0.5, 0.7, 0.8, 0.9), (0.8,), POLICIES, CORE, ("swarmx", "late"))
 FULL = Plan(
     tuple(range(8)),
     1000,

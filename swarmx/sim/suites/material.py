@@ -64,8 +64,10 @@ def material_of(
     trained: Mapping[str, Prediction] | None,
     cluster: Cluster | None,
 ) -> Material:
-    """Material from a log. All workflows get one priority: engines behind an immediate policy queue without classes, so a
-    policy that held back the low class would be compared by the very calls that it was asked to delay.
+    """Material from a log.
+
+    All workflows get one priority: the engines behind an immediate policy queue without classes, so a policy that
+    holds back the low class would be judged by the very calls that it was asked to delay.
 
     trained : call id -> what a predictor says that has not seen the call's template; None leaves that arm out
     cluster : as `recorded_cluster` fits it
