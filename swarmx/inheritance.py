@@ -22,6 +22,7 @@ class Inheritance:
         self._best: OrderedDict[str, int] = OrderedDict()  # workflow -> best class of its calls
         self._owner: OrderedDict[str, str] = OrderedDict()  # call -> workflow
         self._waiters: dict[str, set[str]] = {}  # call or workflow -> workflows that wait for it
+        self._waiting: set[str] = set()  # workflows that wait for something
 
     def arrived(self, call: Call) -> bool:
         """Note a call; True when the class of others may have risen."""
@@ -31,21 +32,25 @@ class Inheritance:
         self._owner[call.id] = call.workflow
         parent = self._owner.get(call.parent_id or "")
         if parent is not None and parent != call.workflow:
-            self._waiters.setdefault(call.id, set()).add(parent)
+            self.waits(parent, call.id)
         for known in (self._best, self._owner):
             if len(known) > self.limit:
                 known.popitem(last=False)
-        return before is not None and own < before
+        if before is None:
+            return call.workflow in self._waiting
+        return own < before
 
     def waits(self, workflow: str, on: str) -> None:
         """A workflow cannot go on before that call or workflow has ended."""
         self._waiters.setdefault(on, set()).add(workflow)
+        self._waiting.add(workflow)
 
     def gone(self, name: str) -> None:
         """A call or workflow has ended: nobody waits for it, and it waits for nobody, any more."""
         self._waiters.pop(name, None)
         self._owner.pop(name, None)
-        if name in self._best:
+        if name in self._waiting:
+            self._waiting.discard(name)
             for waiters in self._waiters.values():
                 waiters.discard(name)
 

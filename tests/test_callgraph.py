@@ -30,7 +30,7 @@ def test_levels_and_ranks_follow_the_edges(graph: CallGraph) -> None:
 
 
 def test_a_cycle_is_named() -> None:
-    with pytest.raises(BadInput, match="b -> c -> d -> b|c -> d -> b -> c|d -> b -> c -> d|b -> d -> c -> b"):
+    with pytest.raises(BadInput, match=r"b -> c -> d -> b|c -> d -> b -> c|d -> b -> c -> d|b -> d -> c -> b"):
         CallGraph({"a": Node(), "b": Node(("a", "d")), "c": Node(("b",)), "d": Node(("c",)), "e": Node(("d",))})
 
 

@@ -16,7 +16,8 @@ LAYERS = [
     {"scheduler", "scaler", "explain", "intake", "late", "combination", "interruptions", "observers"},
     {"routing", "ordering", "scaling", "admission", "preemption", "migration", "fairness", "inheritance"}
     | {"guard", "drift", "adapt", "predict", "logs", "demand"},
-    {"state", "waiting", "callgraph", "usage", "silence", "engine", "prefix", "kernel", "kernel_walk"},
+    {"callgraph", "inferred_graph"}
+    | {"state", "waiting", "usage", "silence", "engine", "prefix", "kernel", "kernel_walk"},
     {"types", "errors", "files"},
     {"quantiles"},
 ]

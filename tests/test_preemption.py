@@ -30,8 +30,8 @@ def place(**more: object) -> Place:
 
 def running(name: str, replica: int = 0, level: int = 2, **more: object) -> Running:
     base = {
-        "call_id": name, "replica": replica, "tenant": "t", "level": level, "key": (level, 0.0, 0.0, name), "prompt": 100.0,
-        "age": 50.0, "rest": 2000.0, "held": 1000.0, "interrupted": 0, "started_s": 0.0,
+        "call_id": name, "replica": replica, "tenant": "t", "level": level, "key": (level, 0.0, 0.0, name),
+        "prompt": 100.0, "age": 50.0, "rest": 2000.0, "held": 1000.0, "interrupted": 0, "started_s": 0.0,
     }  # fmt: skip
     return Running(**base | more)  # type: ignore[arg-type]
 

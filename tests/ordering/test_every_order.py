@@ -185,5 +185,5 @@ def test_what_an_order_is_asked_with_is_left_untouched(name: str) -> None:
 def test_an_unknown_order_or_option_names_the_known_ones() -> None:
     with pytest.raises(ValueError, match="unknown order 'best'; choose one of fcfs, oldest_workflow"):
         order_named("best")
-    with pytest.raises(ValueError, match="order 'edf'.*colour"):
+    with pytest.raises(ValueError, match=r"order 'edf'.*colour"):
         order_named("edf", colour="red")
