@@ -17,17 +17,19 @@ from pathlib import Path
 import numpy as np
 
 from swarmx.sim.suites.against_led import METRICS, NEVER_ABOVE, Against, against_led, violations
-from swarmx.sim.suites.cells import FULL, Plan
+from swarmx.sim.suites.cells import FULL, Cell, Plan
 from swarmx.sim.suites.core import CORE_SUITES
 from swarmx.sim.suites.made import Made
 from swarmx.sim.suites.material import Material
+from swarmx.sim.suites.outcome import Outcome
+from swarmx.sim.suites.regime_map import picture, places
 from swarmx.sim.suites.run import run_cells
 
 NOTHING = Material("made", (), {}, (), None, "")
 
 
-def run(suite: Made, plan: Plan, folder: Path, processes: int, main_loads: bool) -> list[Against]:
-    """All rows of a suite; main_loads leaves out all but the first load of a regime."""
+def run(suite: Made, plan: Plan, folder: Path, processes: int, main_loads: bool) -> dict[Cell, Outcome]:
+    """Every cell of a suite; main_loads leaves out all but the first load of a regime."""
     cells = suite.cells(NOTHING, plan)
     if main_loads:
         first = {r.name: r.loads[0] for r in suite.regimes}
@@ -40,7 +42,7 @@ def run(suite: Made, plan: Plan, folder: Path, processes: int, main_loads: bool)
         if done % 20 == 0 or done == len(cells):
             print(f"{suite.name} {done}/{len(cells)} {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
 
-    return against_led(run_cells(suite, NOTHING, cells, folder, processes, say))
+    return run_cells(suite, NOTHING, cells, folder, processes, say)
 
 
 def table(rows: list[Against]) -> str:
@@ -74,8 +76,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--suites", default=",".join(CORE_SUITES))
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--workflows", type=int, default=FULL.workflows)
+    parser.add_argument("--workflows", type=int, default=FULL.workflows, help="300 and fewer are the quick plan")
     parser.add_argument("--policies", help="rows to run; default: those of each suite")
+    parser.add_argument("--regimes", help="regimes to run; default: all of each suite")
     parser.add_argument("--main-loads", action="store_true", help="only the first load of each regime")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("out/regimes"))
@@ -86,7 +89,12 @@ def main() -> None:
         if args.policies:
             rows = tuple(args.policies.split(","))
             suite = replace(suite, policies=rows, short=rows)
-        found = run(suite, plan, args.out / "cells", args.processes, args.main_loads)
+        if args.regimes:
+            suite = replace(suite, regimes=tuple(suite.regime(one) for one in args.regimes.split(",")))
+        outcomes = run(suite, plan, args.out / "cells", args.processes, args.main_loads)
+        if name == "regime_map":
+            (args.out / "regime_map.svg").write_text(picture(places(outcomes)))
+        found = against_led(outcomes)
         said = [summed(found), table(found)]
         said += [
             f"- {r.regime} {r.load:g} {r.name}: {metric} {c.ratio:.3f} [{c.low:.2f}, {c.high:.2f}]"

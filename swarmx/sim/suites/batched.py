@@ -10,6 +10,7 @@ from swarmx.sim.synthetic import Sizes, single
 from swarmx.sim.workload import GammaGaps, OnOffGaps
 
 LONG = Sizes(prompt_tokens=4000.0)
+SINGLES = 8
 KV_TOKENS = 30_000  # with long prompts, memory for some seven calls
 
 REGIMES = (
@@ -23,8 +24,8 @@ REGIMES = (
     Regime("het_b32_onoff", (0.8,), gaps=OnOffGaps()),
     Regime("het_b8", (0.92, 0.8), slots=8),
     Regime("het_kv", (0.8, 0.5, 0.95), kv_tokens=KV_TOKENS, sizes=LONG),
-    Regime("het_single", (0.9,), make=single),
-    Regime("hom_single", (0.9,), HOM, make=single),
+    Regime("het_single", (0.9,), make=single, per_workflow=SINGLES),
+    Regime("hom_single", (0.9,), HOM, make=single, per_workflow=SINGLES),
     Regime("het_r4", (0.8,), (1.0, 1.0, 0.6, 0.35)),
     Regime("het_r48", (0.8,), tuple(s for s in HET for _ in range(4))),
 )

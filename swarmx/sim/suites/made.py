@@ -45,6 +45,7 @@ class Regime:
     """One pool under its loads, the most telling one first.
 
     speeds : one per replica; slots 0 is the job model, one call at a time; make : draws n workflows
+    per_workflow : workflows for each one of a plan, more where they have a single call
     """
 
     name: str
@@ -56,15 +57,15 @@ class Regime:
     gaps: Gaps = poisson
     make: Make = mix
     block_tokens: int = 0
-    start_if_free: bool = False
+    per_workflow: int = 1
 
     @property
     def spec(self) -> ReplicaSpec:
         if not self.slots:
-            return ReplicaSpec("r", service=JOB, start_if_free=self.start_if_free)
+            return ReplicaSpec("r", service=JOB)
         return ReplicaSpec(
             "r", batched=True, slots=self.slots, service=ENGINE, kv_capacity_tokens=self.kv_tokens,
-            block_tokens=self.block_tokens, start_if_free=self.start_if_free,
+            block_tokens=self.block_tokens,
         )  # fmt: skip
 
     def draw(self, n: int, *seed: int) -> list[SimWorkflow]:
@@ -153,7 +154,8 @@ class Made:
         return ("oracle",) if needs == "oracle" else (None,)
 
     def _workflows(self, regime: Regime, plan: Plan, share: float) -> int:
-        return max(round(plan.workflows * share * min(max(len(regime.speeds) / REPLICAS, 0.5), 2.0)), 1)
+        size = min(max(len(regime.speeds) / REPLICAS, 0.5), 2.0) * regime.per_workflow
+        return max(round(plan.workflows * share * size), 1)
 
     def world(self, material: Material, cell: Cell) -> World:
         regime = self.regime(cell.regime)

@@ -55,7 +55,7 @@ def regimes(folder: Path = TRACES) -> tuple[Regime, ...]:
     path = folder / "mooncake_conversation.parquet"
     if path.exists():
         make = partial(conversation, path=path)
-        hom = Regime("mooncake_hom", (0.8, 1.0), HOM, 32, 512_000, make=make, block_tokens=TRACE_BLOCK)
+        hom = Regime("mooncake_hom", (0.8, 1.0), HOM, 32, 512_000, make=make, block_tokens=TRACE_BLOCK, per_workflow=8)
         found += [hom, replace(hom, name="mooncake_het", speeds=HET)]
     return tuple(found)
 
