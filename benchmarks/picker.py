@@ -35,6 +35,7 @@ from swarmx.presets import PRESETS
 
 PICKER = "import typer; from swarmx.commands.kubernetes import endpoint_picker; typer.run(endpoint_picker)"
 LOAD, SCALE, SEED = 0.75, 2.0, 11
+STALLED_S, ATTEMPTS = 0.25, 3  # an arm in which the client itself sent late is measured again
 TRAINED = "_trained"  # ends the name of an arm with a predictor
 BODY = json.dumps({"model": "mock", "max_tokens": 1, "messages": [{"role": "user", "content": "x" * 2000}]}).encode()
 
@@ -227,14 +228,17 @@ async def worth(folder: Path, quick: bool, presets: Sequence[str], model: Path |
     if model is not None:
         arms.append((presets[0] + TRAINED, "picker", presets[0]))
     for name, balance, preset in arms:
-        ports = suite.free_ports(len(suite.SPEEDS) + 4)
-        replicas = ports[:-4]
-        with suite.processes(folder) as group:
-            suite.start_mocks(group, replicas, SCALE)
-            await _engines(replicas)
-            used = model if name.endswith(TRAINED) else None
-            async with front(group, replicas, ports[-4:], balance, preset, used) as at:
-                rows[name] = (await suite.drive(at.url, runs, warm)).row()
+        for attempt in range(1, ATTEMPTS + 1):
+            ports = suite.free_ports(len(suite.SPEEDS) + 4)
+            replicas = ports[:-4]
+            with suite.processes(folder) as group:
+                suite.start_mocks(group, replicas, SCALE)
+                await _engines(replicas)
+                used = model if name.endswith(TRAINED) else None
+                async with front(group, replicas, ports[-4:], balance, preset, used) as at:
+                    rows[name] = {**(await suite.drive(at.url, runs, warm)).row(), "attempt": attempt}
+            if rows[name]["client_late_p99_s"] <= STALLED_S:
+                break
     return rows
 
 

@@ -195,10 +195,10 @@ def _picker(options: Bootstrap) -> dict[str, Any]:
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
         "health_checks": [
             {
-                "timeout": "0.5s",
+                "timeout": "1s",  # a busy machine must not look like a dead picker
                 "interval": "1s",
                 "no_traffic_interval": "1s",
-                "unhealthy_threshold": 2,
+                "unhealthy_threshold": 3,
                 "healthy_threshold": 1,
                 "grpc_health_check": {"service_name": "readiness"},
             }
