@@ -70,7 +70,7 @@ def infer(records: Sequence[CallRecord], least: int = 5) -> InferredGraph:
             children[str(record.parent_id)].append(record)
     seen: Counter[str] = Counter()
     ends: Counter[str] = Counter()
-    following: dict[str, Counter[str]] = defaultdict(Counter)
+    following: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     fresh: dict[tuple[str, str], list[float]] = defaultdict(list)
     for record in good.values():
         name = str(record.type)

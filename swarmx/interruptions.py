@@ -9,6 +9,7 @@ from itertools import islice
 import numpy as np
 
 from swarmx import kernel
+from swarmx.explain import rejection_of
 from swarmx.migration import Migration, Shift, Stealing
 from swarmx.observers import Observers
 from swarmx.preemption import Place, Preemption, Running, Wanting
@@ -69,6 +70,19 @@ class Interruptions:
             waiting.refused[flight.replica] = now + avoid_s
         self.queue.add(waiting)
         return Preempt(call_id, flight.replica, reason, keeps)
+
+    def reap(self, policy: str, avoid_s: float, now: float) -> list[Decision]:
+        """Running calls that are stuck: sent again, elsewhere if there is anywhere else, or given up."""
+        rules, decisions = self.observers.gate.rules, list[Decision]()
+        for call_id in self.observers.gate.stalled(now):
+            waiting, reason = self.bound[call_id], f"no progress for {rules.stall_s:g} s"
+            decisions.append(self.take_off(call_id, reason, now, keeps=False, avoid_s=avoid_s))
+            if waiting.attempts > rules.retries:
+                self.queue.remove(waiting)
+                self.observers.refused(waiting, now)
+                reason = f"{reason}, {waiting.attempts} times"
+                decisions.append(rejection_of(waiting, policy, reason, None, now))
+        return decisions
 
     def shift(self, now: float, rng: np.random.Generator) -> Iterator[Decision]:
         """Moves that migration and stealing want now."""

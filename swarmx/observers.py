@@ -27,8 +27,9 @@ class Observers:
         return self.inheritance is not None and self.inheritance.arrived(call)
 
     def refused(self, waiting: Waiting, now: float) -> None:
-        """Admission did not let it in."""
+        """It was not let in, or given up."""
         self.ledger[waiting.call.tenant].rejected += 1
+        self.gate.left(waiting.call.id)
         self._over(waiting)
         self.hooks.withdrawn(waiting, now)
 

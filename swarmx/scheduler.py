@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from swarmx import kernel
+from swarmx import placing
 from swarmx.admission import Gate, outlook_of
 from swarmx.combination import Combination
 from swarmx.engine import OnlineFit
@@ -25,7 +25,6 @@ from swarmx.intake import Intake
 from swarmx.interruptions import Interruptions
 from swarmx.observers import Observers
 from swarmx.ordering import aging_of, queue_for
-from swarmx.routing.placement import outstanding
 from swarmx.state import ClusterState
 from swarmx.types import Call, CallRecord, Candidate, Decision, Prediction, Receipt, Reject, ReplicaState, Start
 from swarmx.waiting import Waiting
@@ -78,7 +77,7 @@ class Scheduler:
         """A call asks for a replica. Raises ValueError when a call of that id is here already."""
         if call.id in self._bound:
             raise ValueError(f"call {call.id!r} runs already")
-        if (reason := self._impossible(call)) is not None:
+        if (reason := placing.impossible(self.cluster, call)) is not None:
             return [Reject(call.id, reason)]
         self._arrived += 1
         self.mean_prompt += (call.prompt_tokens - self.mean_prompt) / min(self._arrived, SERVICE_MEMORY)
@@ -187,7 +186,7 @@ class Scheduler:
         if now >= self._look_for_silence_s:
             self._look_for_silence_s = now + max(1.0, self.mean_service_s)
             self.cluster.find_hung(now)
-        decisions = [d for call_id in self.observers.gate.stalled(now) for d in self._reap(call_id, now)]
+        decisions = self.interruptions.reap(self.name, self.parts.refuse_s, now)
         decisions += self.interruptions.shift(now, self.rng)
         return decisions + self._bind(now)
 
@@ -230,13 +229,13 @@ class Scheduler:
         for waiting in (*first, *(w for w in list(self.queue) if id(w) not in chosen), *last):
             usable = self.usable(waiting, now)
             if late:
-                room, slot_free = self._room(waiting)
+                room, slot_free = placing.room(self.cluster, waiting)
                 if not slot_free:
                     break
                 usable &= room
             if usable.any():
                 costs = self.parts.placement.costs(waiting, self.cluster, usable, now, self.rng)
-                decisions.append(self._start(waiting, self._cheapest(costs, usable), now))
+                decisions.append(self._start(waiting, placing.cheapest(self.cluster, costs, usable), now))
         return decisions
 
     def _due(self, now: float) -> tuple[list[Waiting], list[Waiting]]:
@@ -244,33 +243,9 @@ class Scheduler:
             return [], []
         return self.aging.split(self.queue, self.mean_service_s, now)
 
-    def _room(self, waiting: Waiting) -> tuple[NDArray[np.bool_], bool]:
-        """((R,) replicas with a free slot and KV room for the call, whether any has a free slot)."""
-        table = self.cluster.replicas
-        n = table[kernel.MINE] + table[kernel.OTHER]
-        free = (n < table[kernel.SLOTS]) & (table[kernel.USABLE] > 0)
-        need = waiting.call.prompt_tokens + waiting.lengths.mean / 2
-        fits = (table[kernel.KV] + need <= table[kernel.KV_CAPACITY]) | (n == 0)
-        return free & fits, bool(free.any())
-
     def usable(self, waiting: Waiting, now: float) -> NDArray[np.bool_]:
-        """(R,) replicas that may serve the call now: open, large enough, and not just having refused it."""
-        table = self.cluster.replicas
-        cap = np.minimum(table[kernel.CONTEXT], table[kernel.KV_CAPACITY])
-        usable: NDArray[np.bool_] = (table[kernel.USABLE] > 0) & (waiting.call.prompt_tokens + 1 <= cap)
-        for replica, until in waiting.refused.items():
-            if until > now and replica in self.cluster.index:
-                usable[self.cluster.index[replica]] = False
-        return usable
-
-    def _cheapest(self, costs: NDArray[np.float64], usable: NDArray[np.bool_]) -> int:
-        """Argmin over usable replicas; ties go to the emptier one, then to the first."""
-        masked = np.where(usable, costs, np.inf)
-        ties = np.flatnonzero(masked == masked.min())
-        if ties.size == 1:
-            return int(ties[0])
-        fill = outstanding(self.cluster)[ties] / self.cluster.replicas[kernel.SLOTS, ties]
-        return int(ties[np.argmin(fill)])
+        """(R,) replicas that may serve the call now."""
+        return placing.usable(self.cluster, waiting, now)
 
     def _start(self, waiting: Waiting, i: int, now: float) -> Start:
         call, replica = waiting.call, self.cluster.states[i].id
@@ -294,18 +269,6 @@ class Scheduler:
         self.observers.refused(waiting, now)
         return rejection_of(waiting, self.name, refusal.reason, refusal.retry_after_s, now)
 
-    def _reap(self, call_id: str, now: float) -> list[Decision]:
-        """A running call is stuck: send it again, elsewhere if there is anywhere else, or give it up."""
-        waiting, rules = self._bound[call_id], self.parts.admission
-        reason = f"no progress for {rules.stall_s:g} s"
-        preempt = self.interruptions.take_off(call_id, reason, now, keeps=False, avoid_s=self.parts.refuse_s)
-        if waiting.attempts <= rules.retries:
-            return [preempt]
-        self.queue.remove(waiting)
-        self.observers.refused(waiting, now)
-        self.observers.gate.left(call_id)
-        return [preempt, rejection_of(waiting, self.name, f"{reason}, {waiting.attempts} times", None, now)]
-
     def _raise(self, now: float) -> None:
         """Classes may have risen: waiting calls move, running ones are safe from their new equals."""
         for waiting in self.queue.calls():
@@ -327,12 +290,3 @@ class Scheduler:
         weight = 1.0 if late is None else late.weight_of_harm(self.mean_prompt)
         candidates: tuple[Candidate, ...] = candidates_of(waiting, self.cluster, self.usable(waiting, now), weight, now)
         return receipt_of(waiting, waiting.attempts, self.name, action, candidates, now, replica)
-
-    def _impossible(self, call: Call) -> str | None:
-        """Why no replica could ever serve the call, or None."""
-        if not self.cluster.states:
-            return None
-        longest = max(min(s.context_tokens, s.kv_capacity_tokens) for s in self.cluster.states)
-        if call.prompt_tokens + 1 > longest:
-            return f"a prompt of {call.prompt_tokens} tokens fits no replica; the largest takes {longest - 1}"
-        return None

@@ -13,7 +13,7 @@ LAYERS = [
     {"cli", "commands", "__main__"},
     {"config"},
     {"adapters", "sim", "presets", "client"},
-    {"scheduler", "scaler", "explain", "intake", "late", "combination", "interruptions", "observers"},
+    {"scheduler", "scaler", "explain", "intake", "late", "combination", "interruptions", "observers", "placing"},
     {"routing", "ordering", "scaling", "admission", "preemption", "migration", "fairness", "inheritance"}
     | {"guard", "drift", "adapt", "predict", "logs", "demand"},
     {"callgraph", "inferred_graph"}

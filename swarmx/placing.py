@@ -1,0 +1,53 @@
+"""Which replicas can take a call, and which of them is the cheapest."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swarmx import kernel
+from swarmx.routing.placement import outstanding
+from swarmx.state import ClusterState
+from swarmx.types import Call
+from swarmx.waiting import Waiting
+
+
+def usable(cluster: ClusterState, waiting: Waiting, now: float) -> NDArray[np.bool_]:
+    """(R,) replicas that may serve the call now: open, large enough, and not just having refused it."""
+    table = cluster.replicas
+    cap = np.minimum(table[kernel.CONTEXT], table[kernel.KV_CAPACITY])
+    found: NDArray[np.bool_] = (table[kernel.USABLE] > 0) & (waiting.call.prompt_tokens + 1 <= cap)
+    for replica, until in waiting.refused.items():
+        if until > now and replica in cluster.index:
+            found[cluster.index[replica]] = False
+    return found
+
+
+def room(cluster: ClusterState, waiting: Waiting) -> tuple[NDArray[np.bool_], bool]:
+    """((R,) replicas with a free slot and KV room for the call, whether any has a free slot)."""
+    table = cluster.replicas
+    n = table[kernel.MINE] + table[kernel.OTHER]
+    free = (n < table[kernel.SLOTS]) & (table[kernel.USABLE] > 0)
+    need = waiting.call.prompt_tokens + waiting.lengths.mean / 2
+    fits = (table[kernel.KV] + need <= table[kernel.KV_CAPACITY]) | (n == 0)
+    return free & fits, bool(free.any())
+
+
+def cheapest(cluster: ClusterState, costs: NDArray[np.float64], usable: NDArray[np.bool_]) -> int:
+    """Argmin over usable replicas; ties go to the emptier one, then to the first."""
+    masked = np.where(usable, costs, np.inf)
+    ties = np.flatnonzero(masked == masked.min())
+    if ties.size == 1:
+        return int(ties[0])
+    fill = outstanding(cluster)[ties] / cluster.replicas[kernel.SLOTS, ties]
+    return int(ties[np.argmin(fill)])
+
+
+def impossible(cluster: ClusterState, call: Call) -> str | None:
+    """Why no replica could ever serve the call, or None."""
+    if not cluster.states:
+        return None
+    longest = max(min(s.context_tokens, s.kv_capacity_tokens) for s in cluster.states)
+    if call.prompt_tokens + 1 > longest:
+        return f"a prompt of {call.prompt_tokens} tokens fits no replica; the largest takes {longest - 1}"
+    return None
