@@ -12,8 +12,10 @@ from pathlib import Path
 import swarmx
 from swarmx.commands.progress import reporting
 from swarmx.errors import BadInput
+from swarmx.files import replacing
 from swarmx.sim.report import Meta, Report, write_report
 from swarmx.sim.report_html import write_html
+from swarmx.sim.report_markdown import summary
 from swarmx.sim.suites import FULL, QUICK, Material, Plan, Suite, material_of, suite
 from swarmx.sim.suites.evaluation import definitions, evaluate, versions
 from swarmx.types import CallRecord
@@ -93,6 +95,8 @@ def _without_log(request: Request, suites: Sequence[Suite], plan: Plan) -> Repor
 def _written(report: Report, request: Request) -> Report:
     write_report(report, request.out / "report.json")
     write_html(report, request.out / "report.html")
+    with replacing(request.out / "summary.md") as temporary:
+        temporary.write_text(summary(report), encoding="utf-8")
     return report
 
 
