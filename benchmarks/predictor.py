@@ -1,14 +1,15 @@
 """How good and how fast the predictor is: python benchmarks/predictor.py LOG [--quick] [--rivals] [--json]
 
-LOG is a Parquet log, or `bfcl_multi_turn_vllm:DIR` for the single live calls of gpt-oss in a folder of public logs.
-Every prompt group is predicted once by a model that was trained on none of its rows; intervals are a bootstrap over
-groups.
+LOG is `shipped`, a Parquet log, or `bfcl_multi_turn_vllm:DIR` for the single live calls of gpt-oss in a folder of
+public logs. Every prompt group is predicted once by a model that was trained on none of its rows; intervals are a
+bootstrap over groups.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -127,21 +128,45 @@ def speed(records: Sequence[CallRecord], config: TrainConfig) -> dict[str, float
     began = time.perf_counter()
     predictor.grids(many)
     return {
-        "p50_ms": float(np.quantile(took, 0.5)), "p99_ms": float(np.quantile(took, 0.99)),
+        "p50": float(np.quantile(took, 0.5)), "p99": float(np.quantile(took, 0.99)),
         "batch_5000_s": time.perf_counter() - began,
     }  # fmt: skip
 
 
 def load(source: str) -> list[CallRecord]:
-    """Records of a Parquet log or of a public one."""
+    """Records of the log that ships, of a Parquet log, or of a public one."""
     name, _, folder = source.partition(":")
     if name == "bfcl_multi_turn_vllm":
-        from predictor_data import vllm_single
+        sys.path.insert(0, str(Path(__file__).parent))
+        from _predictor_data import vllm_single
 
         return vllm_single(Path(folder))
     from swarmx.logs.table import read_log
 
-    return read_log(Path(source))
+    shipped = Path(__file__).parent.parent / "data" / "execution_log.parquet"
+    return read_log(shipped if source == "shipped" else Path(source))
+
+
+def run(
+    quick: bool = False, data: str = "shipped", k: int = 5, seed: int = 0,
+    encoder: Path | None = None, rivals: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """All figures; those of the output tokens also at the top. quick : three folds and a third of the epochs"""
+    records = load(data)
+    config = TrainConfig(fit=FitConfig(seed=seed, epochs=20 if quick else 60), encoder=encoder, plots=False)
+    k = 3 if quick else k
+    arms, observed, groups, seconds = cross_validated(records, config, k, seed, rivals)
+    found = {name: table(arms[name], observed[name], groups) for name in arms}
+    own, base = found["tokens"]["swarmx"], found["tokens"]["per_type_device"]["swarmx_over_this"]
+    return {
+        "pinball_ratio_vs_per_type_device": {level: ratio[0] for level, ratio in base.items()},
+        "coverage_error": {level: share - float(level) for level, share in own["coverage"].items()},
+        "exceedance_ratio": own["exceedance_ratio"],
+        "r2_log": {arm: metrics["r2_log"] for arm, metrics in found["tokens"].items()},
+        "prediction_ms": speed(records, config),
+        "rows": len(groups), "groups": len(set(groups)), "folds": k, "seed": seed, "data": data, "training_s": seconds,
+        "targets": found,
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -154,24 +179,13 @@ def main() -> None:
     options.add_argument("--rivals", action="store_true", help="also gradient-boosted quantiles (minutes)")
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
-    records = load(chosen.log)
-    config = TrainConfig(
-        fit=FitConfig(seed=chosen.seed, epochs=20 if chosen.quick else 60), encoder=chosen.encoder, plots=False
-    )
-    k = 3 if chosen.quick else chosen.folds
-    arms, observed, groups, seconds = cross_validated(records, config, k, chosen.seed, chosen.rivals)
-    result = {
-        "rows": len(groups), "groups": len(set(groups)), "folds": k, "seed": chosen.seed, "training_s": seconds,
-        "targets": {name: table(arms[name], observed[name], groups) for name in arms},
-        "prediction": speed(records, config),
-    }  # fmt: skip
+    result = run(chosen.quick, chosen.log, chosen.folds, chosen.seed, chosen.encoder, chosen.rivals)
     if chosen.json:
         print(json.dumps(result))
         return
-    print(
-        f"{result['rows']} rows, {result['groups']} groups, {k} folds, training {seconds:.1f} s; {result['prediction']}"
-    )
-    for name, found in result["targets"].items():  # type: ignore[attr-defined]
+    print(f"{result['rows']} rows, {result['groups']} groups, {result['folds']} folds")
+    print(f"training {result['training_s']:.1f} s; one prediction: {result['prediction_ms']}")
+    for name, found in result["targets"].items():
         print(f"\n{name}: swarmx's pinball over that of … [95 % interval]")
         for arm, m in found.items():
             ratios = "  ".join(f"q{q} {r:.3f} [{a:.2f}, {b:.2f}]" for q, (r, a, b) in m["swarmx_over_this"].items())
