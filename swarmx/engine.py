@@ -247,6 +247,12 @@ class OnlineFit:
         """Constants of a kind; None while nobody in the pool has enough segments."""
         return self._constants.get(kind)
 
+    def constants_at(self, replica: str) -> EngineConstants | None:
+        """Constants of one replica, at its speed; None while nothing is known."""
+        placed = self._replicas.get(replica)
+        constants = None if placed is None else self.constants_of(placed[0])
+        return None if constants is None else constants.at_speed(self.speed(replica))
+
     def speed(self, replica: str) -> float:
         """v of a replica: relative to its kind, geometric mean 1 over the kind; alone in its kind, v itself."""
         placed = self._replicas.get(replica)

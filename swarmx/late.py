@@ -151,9 +151,8 @@ def grouped(cluster: ClusterState) -> tuple[NDArray[np.int64], NDArray[np.int64]
     count = len(cluster.states)
     if count <= LOOK_AT_ALL:
         return np.arange(count), np.array([0, count]), count
-    kinds = np.unique([s.device for s in cluster.states], return_inverse=True)[1]
-    starts = np.concatenate(([0], np.cumsum(np.bincount(kinds))))
-    return np.argsort(kinds, kind="stable"), starts, LOOK_AT
+    starts = np.concatenate(([0], np.cumsum(np.bincount(cluster.kinds))))
+    return np.argsort(cluster.kinds, kind="stable"), starts, LOOK_AT
 
 
 def _prefixes(calls: Sequence[Waiting], cluster: ClusterState) -> tuple[Array, Array]:

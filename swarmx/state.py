@@ -41,6 +41,7 @@ class ClusterState:
         self.flights: dict[str, Flight] = {}
         self.replicas: Array = np.zeros((kernel.REPLICA_ROWS, 0))
         self.speeds: Array = np.zeros(0)  # (R,) as configured
+        self.kinds: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # (R,) device kinds by number
         self.is_fitted = False  # whether every replica has constants; until then seconds cannot be compared
         self.starts = 0
         self._rows: Array = np.zeros((64, kernel.FLIGHT_COLUMNS + LEVELS.size))
@@ -74,6 +75,7 @@ class ClusterState:
         self._usage = [Usage(now, heard_s=now) if j is None else self._usage[j] for j in old]
         self.replicas, self.index, self.states = table, index, list(states)
         self.speeds = np.array([s.speed for s in states])
+        self.kinds = np.unique([s.device for s in states], return_inverse=True)[1]
         for i, state in enumerate(states):
             for call in self._on[i]:
                 self._rows[self.flights[call].row, kernel.F_REPLICA] = i
@@ -141,14 +143,9 @@ class ClusterState:
             self.is_fitted = bool(self.states) and bool(np.all(self.replicas[kernel.A] + self.replicas[kernel.B] > 0))
 
     def _sync_replica(self, i: int) -> None:
-        state = self.states[i]
-        constants = self.fit.constants_of(state.device)
-        if constants is None:
-            return
-        speed = self.fit.speed(state.id)
-        table = self.replicas
-        table[kernel.A, i], table[kernel.B, i] = constants.a / speed, constants.b / speed
-        table[kernel.C, i], table[kernel.P, i] = constants.c / speed, constants.p / speed
+        constants = self.fit.constants_at(self.states[i].id)
+        if constants is not None:
+            self.replicas[kernel.A : kernel.P + 1, i] = constants.as_tuple()
 
     # ---- flights ----
 
