@@ -115,19 +115,14 @@ class ClusterState:
         self.replicas[kernel.USABLE, i] = float(usable)
 
     def find_hung(self, now: float) -> list[str]:
-        """Take replicas out of use that show no life, see `swarmx.silence`; returns the new ones.
-
-        The first sign of life brings a replica back.
-        """
-        found = silent_replicas(self.replicas, self._rows, self._flights_on(), [u.heard_s for u in self._usage], now)
+        """Take silent replicas (`swarmx.silence`) out of use, until their first sign of life; returns the new ones."""
+        rows_on = [[self.flights[call].row for call in calls] for calls in self._on]
+        found = silent_replicas(self.replicas, self._rows, rows_on, [u.heard_s for u in self._usage], now)
         names = [self.states[i].id for i in found if self.states[i].id not in self._hung]
         self._hung.update(names)
         for i in found:
             self._set_usable(i)
         return names
-
-    def _flights_on(self) -> list[list[int]]:
-        return [[self.flights[call].row for call in calls] for calls in self._on]
 
     def _heard(self, i: int, now: float) -> None:
         self._usage[i].heard_s = now
