@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarmx.adapters.envoy.answer import MAX_KEPT, Answer
@@ -15,6 +15,7 @@ from swarmx.adapters.envoy.messages import pb
 from swarmx.adapters.envoy.metrics_text import Load, read_load
 from swarmx.types import Call
 
+unhurried = settings(deadline=None, max_examples=60)  # a busy machine is no defect
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_completion_tokens": 9, "stream": True}
 
 
@@ -40,6 +41,7 @@ def test_equal_beginnings_of_prompts_have_equal_blocks() -> None:
     assert len(prefix_blocks("x" * 10_000_000)) == 512
 
 
+@unhurried
 @given(st.binary(max_size=200) | st.from_type(type(None)).map(lambda _: b"[" * 20_000))
 def test_any_bytes_are_a_body(raw: bytes) -> None:
     read_body(raw)
@@ -51,6 +53,7 @@ JSON = st.recursive(
 )
 
 
+@unhurried
 @given(JSON)
 def test_any_json_is_a_body_with_a_text(value: object) -> None:
     body = read_body(json.dumps(value).encode())
@@ -81,6 +84,7 @@ def test_the_call_is_named_by_its_caller_or_else_by_the_proxy() -> None:
     assert _call().id
 
 
+@unhurried
 @given(st.dictionaries(st.sampled_from([
     "x-swarmx-workflow-arrival", "x-swarmx-deadline-s", "x-swarmx-priority", "x-slo-ttft-ms", "x-slo-tpot-ms",
     "x-swarmx-tenant", "traceparent"]), st.text()))  # fmt: skip
@@ -107,6 +111,7 @@ USAGE = {
 }
 
 
+@unhurried
 @given(st.integers(1, 40), st.booleans())
 def test_a_stream_is_counted_whatever_the_pieces_it_comes_in(size: int, with_usage: bool) -> None:
     raw = _sse(CHUNK, CHUNK, CHUNK, *([USAGE] if with_usage else []), b"[DONE]")
@@ -148,6 +153,7 @@ def test_the_usage_of_a_long_answer_is_found_at_its_end_in_bounded_memory() -> N
     assert answer.tokens == 99
 
 
+@unhurried
 @given(st.lists(st.binary(max_size=100)), st.booleans())
 def test_any_answer_can_be_read(pieces: list[bytes], stream: bool) -> None:
     answer = Answer()
@@ -183,6 +189,7 @@ def test_a_page_that_says_the_impossible_says_nothing(value: str) -> None:
     assert read_load(f"vllm:num_requests_running {value}\n") is None
 
 
+@unhurried
 @given(st.text(max_size=300))
 def test_any_text_is_a_page(text: str) -> None:
     read_load(text)
