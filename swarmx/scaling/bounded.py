@@ -56,7 +56,7 @@ class Bounds:
 class Memory:
     """What bounds remember of one pool; times on the history's clock.
 
-    wishes : (time, replicas wanted); targets : (time, target) of every step
+    wishes : (time, replicas wanted); targets : (time, replicas) before and after every step
     """
 
     history: History = field(default_factory=History)
@@ -79,6 +79,7 @@ def bounded(want: Want | None, sample: PoolSample, bounds: Bounds, memory: Memor
     """
     now, current = memory.history.clock_s, sample.committed
     notes: list[str] = []
+    memory.targets.append((now, current))  # what a step is measured from
     if want is None:
         target = _clamp(current, bounds, notes)
         notes.append("held: a metric is missing")

@@ -62,6 +62,14 @@ class LiveWork:
         if (row := self._rows.get(call_id)) is not None:
             self._started[row] = now
 
+    def progressed(self, call_id: str, age_s: float, now: float) -> None:
+        """The call has done as much as one of that age does at the pace that the profiles were learned at.
+
+        Where replicas slow down under load, as batched engines do, this is what age means; else the clock tells it.
+        """
+        if (row := self._rows.get(call_id)) is not None and not np.isnan(self._started[row]):
+            self._started[row] = now - age_s
+
     def waits(self, call_id: str) -> None:
         """The call holds no slot any more and waits again."""
         if (row := self._rows.get(call_id)) is not None:

@@ -30,7 +30,7 @@ class TailDemand:
     use : "demand", or "oracle" for the clairvoyant
     """
 
-    level: float = 0.9
+    level: float = 0.95
     fill: float = 1.0
     catch_up_s: float | None = None
     use: Literal["demand", "oracle"] = "demand"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import pi, sin
 
 import numpy as np
@@ -112,10 +113,14 @@ def agents(
         arrivals = thinned(waves.draw(span_s, rng), most, span_s, rng)
     runs = agent_runs(len(arrivals), call_s, rng)
     workload = Workload(tuple(replace(w, arrival_s=float(t)) for w, t in zip(runs, arrivals, strict=True)))
-    sample = agent_runs(SAMPLE, call_s, np.random.default_rng([seed, 2]))
     cold = ColdStart(cold_s, 0.1, fail_share=0.02, pending_share=0.05, pending_s=cold_s / 2)
-    models = ("planner", "worker", "writer")
-    return job_scenario(name, workload, models, cold, learned(sample, seconds, 1.5 * cold_s), call_s)
+    return job_scenario(name, workload, ("planner", "worker", "writer"), cold, profiles_of_runs(call_s, cold_s), call_s)
+
+
+@cache
+def profiles_of_runs(call_s: float, cold_s: float) -> Profiles:
+    """Learned from other runs of the same kind, the same for every seed."""
+    return learned(agent_runs(SAMPLE, call_s, np.random.default_rng([1_000_000, 2])), seconds, 1.5 * cold_s)
 
 
 def job_scenario(
@@ -171,13 +176,12 @@ def two_phase(seed: int, machines: int = 48, cold_s: float = 30.0) -> Scenario:
         for _ in range(count):
             now += float(rng.exponential(1 / rate))
             runs.append(replace(fan_out_run(f"w{len(runs)}", mean, rng), arrival_s=now))
-    early = [fan_out_run(f"s{i}", PHASES[0][1], np.random.default_rng([seed, 2, i])) for i in range(SAMPLE)]
-    base = job_scenario(
-        "two_phase",
-        Workload(tuple(runs)),
-        ("a", "b"),
-        ColdStart(cold_s, 0.1),
-        learned(early, seconds, 1.5 * cold_s),
-        15.0,
-    )
+    cold = ColdStart(cold_s, 0.1)
+    base = job_scenario("two_phase", Workload(tuple(runs)), ("a", "b"), cold, _first_phase(cold_s), 15.0)
     return replace(base, begin={"a": machines // 2, "b": machines // 2}, maximum=machines, budget=float(machines))
+
+
+@cache
+def _first_phase(cold_s: float) -> Profiles:
+    rng = np.random.default_rng([1_000_000, 2])
+    return learned([fan_out_run(f"s{i}", PHASES[0][1], rng) for i in range(SAMPLE)], seconds, 1.5 * cold_s)

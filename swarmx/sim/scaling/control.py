@@ -55,6 +55,7 @@ class ScalingControl:
     period_s : between decisions; live : book of live work, None where nobody keeps one; limits : of every pool's calls
     probe : latency estimates for the policies that use them; oracle : for the clairvoyant
     detect_s : from a crash until the routers know
+    token_s : seconds per token at the pace that the live work's profiles were learned at; progress is then told in it
     After the run, `steps` holds every decision and `fleet` the account.
     """
 
@@ -68,9 +69,11 @@ class ScalingControl:
         probe: LatencyProbe | None = None,
         oracle: Oracle | None = None,
         detect_s: float = 1.0,
+        token_s: float | None = None,
     ) -> None:
         self.scaler, self.fleet, self.period_s, self.live = scaler, fleet, period_s, live
         self.limits, self.probe, self.oracle, self.detect_s = limits, probe, oracle, detect_s
+        self.token_s = token_s
         self.steps: list[Step] = []
         self.ended_s = 0.0
 
@@ -89,6 +92,7 @@ class ScalingControl:
 
     def _step(self, _: None) -> None:
         now = self.clock.now
+        self._tell_progress(now)
         demands = self.live.demands(now, self._fixed_slots()) if self.live is not None else {}
         futures = self.oracle(self.pools, now) if self.oracle is not None else {}
         samples = [
@@ -97,6 +101,15 @@ class ScalingControl:
         for scale in self.scaler.step(samples):
             self._carry_out(scale)
         self.clock.at(now + self.period_s, self._step, None)
+
+    def _tell_progress(self, now: float) -> None:
+        if self.live is None or self.token_s is None:
+            return
+        for pool in self.pools.values():
+            for replica in pool.replicas.values():
+                for job, tokens in list(replica.progress(now)):
+                    self.live.progressed(job.call.id, tokens * self.token_s, now)
+                self.exchange.touch(replica)
 
     def _fixed_slots(self) -> dict[str, float] | None:
         """Ready slots of every pool, where a budget keeps all of them from growing at once."""

@@ -104,4 +104,5 @@ def ramp(seed: int, template: ReplicaSpec = SPEC) -> Scenario:
     return Scenario(
         "ramp", workload, {("model", "default"): kind}, {"model": 3}, 3, 8, LIMITS, profiles, seconds,
         BatchedLatency(PROMPT, ANSWER), order=("least_outstanding", {}),
+        token_s=slots / rate / ANSWER,
     )  # fmt: skip

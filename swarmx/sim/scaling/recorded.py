@@ -58,7 +58,12 @@ def azure_calls(path: Path, seed: int, span_s: float = 1200.0, call_s: float = 8
 
 
 def servegen_day(
-    path: Path, seed: int, workload: str = "m-large", mean: float = 0.05, span_s: float = 7200.0, cold_s: float = 60.0
+    path: Path,
+    seed: int,
+    workload: str = "language/m-large",
+    mean: float = 0.05,
+    span_s: float = 7200.0,
+    cold_s: float = 60.0,
 ) -> Scenario:
     """Agent runs whose rate follows one recorded day of all clients together, squeezed into `span_s`.
 

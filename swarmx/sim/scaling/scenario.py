@@ -34,6 +34,7 @@ FLAP_S = 300.0  # a rise so soon after a fall is a flap
 class Scenario:
     """kinds : (model, device) -> kind; begin : model -> replicas of its first kind at the start
     minimum, maximum : replicas of every pool; budget : units in all
+    token_s : see `ScalingControl`
     profiles : learned from another workload of the same kind; seconds : true service time of a call
     order : preset of the schedulers and its options
     """
@@ -49,6 +50,7 @@ class Scenario:
     seconds: Seconds
     probe: LatencyProbe | None = None
     budget: float | None = None
+    token_s: float | None = None
     period_s: float = 5.0
     order: tuple[str, Mapping[str, Any]] = ("central_fcfs", MappingProxyType({}))
     timing: Timing = field(default_factory=lambda: Timing(retries=20))
@@ -112,6 +114,7 @@ def run(
         scenario.limits,
         scenario.probe,
         TrueDemand(scenario.workload, scenario.seconds, scenario.profiles.edges_s) if policy == "clairvoyant" else None,
+        token_s=scenario.token_s,
     )
     first = {model: device for model, device in reversed(list(scenario.kinds))}
     begin = {m: (scenario.kinds[m, first[m]].spec, n) for m, n in scenario.begin.items()}
