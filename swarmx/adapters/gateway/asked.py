@@ -91,7 +91,8 @@ def _limit(body: Mapping[str, Any]) -> int | None:
         value = body.get(name)
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
+        whole = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
+        if not whole or value != int(value):
             raise Refused(400, f"{name} must be a whole number, not negative", "invalid_type", name)
         return int(value)
     return None

@@ -132,6 +132,18 @@ def test_what_is_no_json_for_the_server_is_refused(number: bytes) -> None:
         read("/v1/completions", b'{"model": "m", "prompt": "a", "temperature": ' + number + b"}", "data")
 
 
+@pytest.mark.parametrize(("limit", "wanted"), [("16", 16), ("16.0", 16), ("0", 0)])
+def test_a_limit_is_a_whole_number_however_it_is_written(limit: str, wanted: int) -> None:
+    raw = b'{"model": "m", "prompt": "a", "max_tokens": ' + limit.encode() + b"}"
+    assert read("/v1/completions", raw, "data").max_tokens == wanted
+
+
+@pytest.mark.parametrize("limit", ["-1", "1.5", "true", '"8"', "1e999", "1e300"])
+def test_any_other_limit_is_refused(limit: str) -> None:
+    with pytest.raises(Refused, match="whole number"):
+        read("/v1/completions", b'{"model": "m", "prompt": "a", "max_tokens": ' + limit.encode() + b"}", "data")
+
+
 # ---- identity ----
 
 
