@@ -181,7 +181,9 @@ class WaitingQueue:
         """
         table = self._table[: len(self._items)]
         mask = table[:, kernel.W_OVERTAKEN] >= overtakes
-        begin = 0
+        begin = bisect_left(self._keys, (0,))
+        for place in range(begin):  # raised above all classes: their own class's hold counts
+            mask[place] |= table[place, kernel.W_SINCE] <= since_s[self._items[place].level]
         for level, since in enumerate(since_s):
             end = bisect_left(self._keys, (level + 1,))
             mask[begin:end] |= table[begin:end, kernel.W_SINCE] <= since

@@ -34,11 +34,12 @@ class Aging:
     def split(self, queue: WaitingQueue, mean_service_s: float, now: float) -> tuple[list[Waiting], list[Waiting]]:
         """(due calls that go first, due calls that go last), each oldest due first; the rest stand between them."""
         relative = self.hold_services * mean_service_s if mean_service_s > 0 else inf
-        places = queue.mark_due(self.overtakes, [now - min(relative, hold) for hold in self.hold_s])
+        holds = [min(relative, hold) for hold in self.hold_s]
+        places = queue.mark_due(self.overtakes, [now - hold for hold in holds])
         due = [queue.slice(place, 1)[0] for place in places]
         for waiting in due:
-            if waiting.due_s is None:
-                waiting.due_s = now
+            if waiting.due_s is None:  # since its hold ended, which may be before anybody looked
+                waiting.due_s = min(now, waiting.since_s + holds[waiting.level])
         due.sort(key=lambda w: (w.due_s, w.key))
         if self.share >= 1:
             return due, []

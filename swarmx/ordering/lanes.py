@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from math import inf
 
 from swarmx.ordering.contract import Hooks, LaneOrder
@@ -12,6 +13,7 @@ from swarmx.waiting import Key, Waiting, WaitingQueue
 FRONT = 2  # calls of a lane that stand in the common order; the others wait behind them
 OWED = -1  # class of a lane that is below its floor
 
+Behind = tuple[float, int, Waiting]  # since when it waits, number
 Inner = tuple[float, float, str]  # the discipline's key inside the lane, call arrival, id
 
 
@@ -40,6 +42,8 @@ class LaneQueue(WaitingQueue):
         self._owed: Callable[[str], bool] = Hooks.of(order).owed
         self._lanes: dict[tuple[int, str], _Lane] = {}
         self._count: dict[str, int] = {}
+        self._behind: tuple[list[Behind], ...] = ([], [], [])  # by class: heaps of calls behind their lane's front
+        self._number = 0
         self._moved: dict[tuple[int, str], None] = {}  # lanes to be lined up
 
     def add(self, waiting: Waiting) -> None:
@@ -58,6 +62,8 @@ class LaneQueue(WaitingQueue):
             if len(lane.items) > self.front:
                 self._park(lane.items[self.front])
             self._moved[waiting.level, name] = None
+        else:
+            self._stand_behind(waiting)
 
     def remove(self, waiting: Waiting) -> int:
         """Take a call out; returns the place it had in the common order."""
@@ -85,6 +91,16 @@ class LaneQueue(WaitingQueue):
         self.add(waiting)
         self._count[name] -= 1
 
+    def mark_due(self, overtakes: int, since_s: Sequence[float]) -> list[int]:
+        """As in `WaitingQueue`; calls behind their lane's front that have waited since then come into the order too."""
+        for level, heap in enumerate(self._behind):
+            while heap and heap[0][0] <= since_s[level]:
+                waiting = heappop(heap)[2]
+                if waiting.key[1] == inf and self.get(waiting.call.id) is waiting:
+                    score = self._order.score(self._order.lane(waiting.call))
+                    self._move(waiting, (waiting.level, score, waiting.order_key, waiting.call.id))
+        return super().mark_due(overtakes, since_s)
+
     def settle(self) -> None:
         """Move the lanes whose calls or score have changed."""
         touched = self._order.touched()
@@ -110,6 +126,14 @@ class LaneQueue(WaitingQueue):
     def _park(self, waiting: Waiting) -> None:
         if waiting.key[1] != inf:
             self._move(waiting, (waiting.level, inf, waiting.order_key, waiting.call.id))
+            self._stand_behind(waiting)
+
+    def _stand_behind(self, waiting: Waiting) -> None:
+        heap = self._behind[waiting.level]
+        self._number += 1
+        heappush(heap, (waiting.since_s, self._number, waiting))
+        if len(heap) > 2 * len(self._by_id) + 64:
+            heap[:] = sorted({id(e[2]): e for e in heap if self.get(e[2].call.id) is e[2]}.values())
 
     def _move(self, waiting: Waiting, key: Key) -> None:
         """In the common order alone."""
