@@ -26,7 +26,7 @@ SPEEDS = (1.0, 0.6, 0.35)
 
 
 def crowd(replicas: int, waiting: int, slots: int, rng: np.random.Generator) -> tuple[Scheduler, list[str], int]:
-    """A scheduler whose replicas are full and whose queue holds `waiting` calls; (scheduler, running calls, next id)."""
+    """A scheduler with full replicas and `waiting` calls in its queue; (scheduler, running calls, next id)."""
     engines = {f"d{v}": EngineConstants(0.015 / v, 0.0005 / v, 1.5e-7 / v, 5e-5 / v) for v in SPEEDS}
     scheduler = preset("late", engines=engines, hold_services=1e9, overtakes=10**9)
     states = [

@@ -42,9 +42,7 @@ def _key(replicas, reserved, r, typical, now, lam):  # type: ignore[no-untyped-d
     if replicas[USABLE, r] <= 0:
         return np.inf
     x, need = typical
-    own, harm, _ = cost_terms(
-        replicas, r, reserved[0, r], reserved[1, r], reserved[2, r], x, x, need, 0.0, now, 0.0
-    )
+    own, harm, _ = cost_terms(replicas, r, reserved[0, r], reserved[1, r], reserved[2, r], x, x, need, 0.0, now, 0.0)
     return own + lam * harm
 
 
@@ -116,8 +114,17 @@ def walk(  # type: ignore[no-untyped-def]
                 held = live[i, r] if live.size > 0 else 0.0
                 hit = cached[i, r] if cached.size > 0 else 0.0
                 own, harm, k = cost_terms(
-                    replicas, r, reserved[0, r], reserved[1, r], reserved[2, r], x, x_own, prompt - held + x / 2,
-                    prompt - max(hit, held), now, prefix_weight,
+                    replicas,
+                    r,
+                    reserved[0, r],
+                    reserved[1, r],
+                    reserved[2, r],
+                    x,
+                    x_own,
+                    prompt - held + x / 2,
+                    prompt - max(hit, held),
+                    now,
+                    prefix_weight,
                 )
                 cost = own + lam * harm
                 fill = replicas[N, r] / replicas[SLOTS, r]

@@ -35,9 +35,7 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def test_policies_lists_every_registry(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_policies_lists_every_registry(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert swarmx(monkeypatch, "policies", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     names = {name for entries in found.values() for name in entries}

@@ -19,9 +19,7 @@ def test_a_notebook_is_stored_without_outputs(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the kernel's own libraries
-def test_a_notebook_runs_from_a_clean_start(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_notebook_runs_from_a_clean_start(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from nbclient import NotebookClient
 
     monkeypatch.setenv("MPLBACKEND", "agg")

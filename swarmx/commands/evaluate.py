@@ -12,25 +12,17 @@ if TYPE_CHECKING:
     from swarmx.sim.report import Report
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print report.json and nothing else.")]
-Out = Annotated[
-    Path, typer.Option("--out", help="Folder for report.json, report.html and what is kept in between.")
-]
-Seeds = Annotated[
-    int | None, typer.Option(min=1, help="Paired seeds; default: 8, with --quick 4.", show_default=False)
-]
+Out = Annotated[Path, typer.Option("--out", help="Folder for report.json, report.html and what is kept in between.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="Paired seeds; default: 8, with --quick 4.", show_default=False)]
 
 
 SuiteNames = Annotated[
     str | None,
-    typer.Option(
-        help="Suites, separated by commas; default: headline, with --log real_log.", show_default=False
-    ),
+    typer.Option(help="Suites, separated by commas; default: headline, with --log real_log.", show_default=False),
 ]
 LogPath = Annotated[
     Path | None,
-    typer.Option(
-        help="Execution log to train and evaluate on; default: the shipped one.", show_default=False
-    ),
+    typer.Option(help="Execution log to train and evaluate on; default: the shipped one.", show_default=False),
 ]
 ModelPath = Annotated[
     Path | None,
@@ -47,14 +39,10 @@ def evaluate(
     log: LogPath = None,
     model: ModelPath = None,
     policy: PolicyNames = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer, shorter runs: minutes become seconds.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer, shorter runs: minutes become seconds.")] = False,
     seeds: Seeds = None,
     out: Out = Path("out"),
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Default: one per core.", show_default=False)
-    ] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Default: one per core.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay a log's workflows through competing policies and report P50, P95 and P99.

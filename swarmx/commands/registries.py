@@ -22,17 +22,13 @@ def registries() -> dict[str, dict[str, str]]:
         "orders (scheduler.order)": _documented(ORDERS),
         "placements (scheduler.cost)": _documented(PLACEMENTS),
         "suites (--suite)": {name: suite.about for name, suite in SUITES.items()},
-        "log formats (swarmx log import --format)": {
-            name: source.description for name, source in IMPORTERS.items()
-        },
+        "log formats (swarmx log import --format)": {name: source.description for name, source in IMPORTERS.items()},
     }
 
 
 def _documented(registry: Mapping[str, object]) -> dict[str, str]:
     """The first line of each entry's docstring, without the full stop."""
-    return {
-        name: (entry.__doc__ or "").strip().split("\n")[0].rstrip(".") for name, entry in registry.items()
-    }
+    return {name: (entry.__doc__ or "").strip().split("\n")[0].rstrip(".") for name, entry in registry.items()}
 
 
 def print_registries(as_json: bool) -> None:

@@ -85,9 +85,7 @@ def test_a_suite_on_a_log_runs_all_its_policies_in_the_same_world(material: Mate
 def test_the_default_plans_hold_the_references_at_every_load() -> None:
     plan = QUICK.only(["late"])
     assert set(plan.policies) == {"late", *REFERENCES}
-    assert {"round_robin", "power_of_two", "least_outstanding_per_speed", "clairvoyant"} <= set(
-        plan.side_policies
-    )
+    assert {"round_robin", "power_of_two", "least_outstanding_per_speed", "clairvoyant"} <= set(plan.side_policies)
 
 
 def test_an_unknown_policy_or_suite_is_answered_with_the_known_ones() -> None:
@@ -97,9 +95,7 @@ def test_an_unknown_policy_or_suite_is_answered_with_the_known_ones() -> None:
         suite("everything")
 
 
-def test_outcomes_are_the_same_from_one_process_from_two_and_from_disk(
-    material: Material, tmp_path: Path
-) -> None:
+def test_outcomes_are_the_same_from_one_process_from_two_and_from_disk(material: Material, tmp_path: Path) -> None:
     chosen = suite("headline")
     cells = chosen.cells(material, replace(PLAN, loads=(0.8,), seeds=(0,)))[:3]
     alone = run_cells(chosen, material, cells, tmp_path, processes=1)
@@ -146,9 +142,7 @@ def test_parts_of_the_critical_path_add_up_to_the_latency(material: Material) ->
 
 def test_no_policy_beats_the_latency_without_a_queue(material: Material) -> None:
     chosen = suite("headline")
-    cells = [
-        c for c in chosen.cells(material, PLAN) if c.policy == "late" and c.arm == "oracle" and c.seed == 0
-    ]
+    cells = [c for c in chosen.cells(material, PLAN) if c.policy == "late" and c.arm == "oracle" and c.seed == 0]
     world = chosen.world(material, cells[0])
     table = simulate(world.workload, world.cluster, preset("late"), world.arm)
     alone = [no_queue_s(workflow, world.cluster)[0] for workflow in world.workload.workflows]
@@ -164,9 +158,7 @@ def test_a_cell_counts_every_workflow_that_arrived(material: Material) -> None:
 
 def test_rows_pair_the_seeds_and_name_the_references() -> None:
     led, late = "least_outstanding_per_speed", "late"
-    outcomes = {
-        cell(p, seed=s): outcome(v * (1 + s), s) for s in (0, 1, 2) for p, v in ((led, 10.0), (late, 5.0))
-    }
+    outcomes = {cell(p, seed=s): outcome(v * (1 + s), s) for s in (0, 1, 2) for p, v in ((led, 10.0), (late, 5.0))}
     rows = rows_of(outcomes, {"het": 4.0})
     row = next(r for r in rows if r.policy == late and r.level == "workflow")
     # seeds differ by a factor of three, the ratio within each seed does not: the interval has no width
@@ -199,9 +191,7 @@ def test_one_queue_on_equal_replicas_serves_like_a_clairvoyant_router(material: 
     # does that by waiting, the router by knowing all lengths
     chosen = suite("headline")
     pair = (("central_fcfs", None), ("clairvoyant", "oracle"))
-    queue, router = (
-        run_cell(chosen, material, Cell("headline", "made", "hom", 0.9, p, a, 3, 60)) for p, a in pair
-    )
+    queue, router = (run_cell(chosen, material, Cell("headline", "made", "hom", 0.9, p, a, 3, 60)) for p, a in pair)
     assert queue.workflow[3] == pytest.approx(router.workflow[3], rel=0.05)
 
 

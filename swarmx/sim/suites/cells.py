@@ -143,9 +143,7 @@ def arms_of(policy: str, every: bool, known: tuple[str, ...]) -> tuple[str | Non
     return ("oracle",) if needs == "oracle" else (None,)
 
 
-def sweep(
-    suite: str, workload: str, regimes: tuple[str, ...], plan: Plan, known: tuple[str, ...]
-) -> list[Cell]:
+def sweep(suite: str, workload: str, regimes: tuple[str, ...], plan: Plan, known: tuple[str, ...]) -> list[Cell]:
     """Every policy under every load in every regime, with paired seeds."""
     return [
         Cell(suite, workload, regime, load, policy, arm, seed, plan.workflows)

@@ -73,9 +73,7 @@ def recorded_cluster(records: Sequence[CallRecord], slots: Mapping[str, int] | N
         too low for a replica that was never full
     Raises BadInput when no device kind has enough calls with a first token and an end.
     """
-    calls = [
-        r for r in records if r.replica and _timed(r)
-    ]  # whatever came of them, they kept the engine busy
+    calls = [r for r in records if r.replica and _timed(r)]  # whatever came of them, they kept the engine busy
     by_replica: dict[str, list[CallRecord]] = {}
     for record in calls:
         by_replica.setdefault(str(record.replica), []).append(record)
@@ -85,9 +83,7 @@ def recorded_cluster(records: Sequence[CallRecord], slots: Mapping[str, int] | N
         kind = group[0].device or "default"
         most = slots_seen(group)
         specs.append(
-            ReplicaSpec(
-                name, device=kind, batched=True, slots=(slots or {}).get(name, most), service=constants[kind]
-            )
+            ReplicaSpec(name, device=kind, batched=True, slots=(slots or {}).get(name, most), service=constants[kind])
         )
     return _with_speeds(specs)
 

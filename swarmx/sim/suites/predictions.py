@@ -35,11 +35,7 @@ def unseen_predictions(records: Sequence[CallRecord], model: Path) -> dict[str, 
     values = predictor.grids(calls).values  # (N, T, K)
     kept = _out_of_fold(model)
     if kept is not None:
-        missing = [
-            call.call_id
-            for call, mine in zip(calls, inside, strict=True)
-            if mine and call.call_id not in kept
-        ]
+        missing = [call.call_id for call, mine in zip(calls, inside, strict=True) if mine and call.call_id not in kept]
         if missing:
             raise BadInput(
                 f"{model} was not trained on this log (call {missing[0]!r} is new to it), so nobody can tell which "

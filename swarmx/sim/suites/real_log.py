@@ -29,9 +29,7 @@ class RealLog:
 
     def world(self, material: Material, cell: Cell) -> World:
         replicas, rate = _pool(material, cell.regime)
-        return resampled_world(
-            material, cell, replicas, rate, {r.device: r.service for r in replicas.replicas}
-        )
+        return resampled_world(material, cell, replicas, rate, {r.device: r.service for r in replicas.replicas})
 
     def settings(self, material: Material) -> Mapping[str, float]:
         out = {}

@@ -15,9 +15,7 @@ from swarmx.sim.suites.outcome import CURVE, PARTS, Outcome
 Group = tuple[str, str, str, float, str, str | None]  # suite, workload, regime, load, policy, arm
 Grouped = Mapping[Group, Sequence[Outcome]]
 NAMED = {**REFERENCES, "hpa": "hpa", "queue_length": "queue_length", "keda_latency": "keda_latency"}  # scalers too
-LIMIT = (
-    2.0  # the rate limit: workflow P99 within this many times the P99 of the same workflows without any queue
-)
+LIMIT = 2.0  # the rate limit: workflow P99 within this many times the P99 of the same workflows without any queue
 
 
 def grouped(outcomes: Mapping[Cell, Outcome]) -> dict[Group, list[Outcome]]:
