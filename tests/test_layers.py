@@ -15,7 +15,7 @@ LAYERS = [
     {"adapters", "sim", "presets", "client"},
     {"scheduler", "scaler", "explain", "intake", "late", "combination", "interruptions", "observers", "placing"},
     {"routing", "ordering", "scaling", "admission", "preemption", "migration", "fairness", "inheritance"}
-    | {"guard", "drift", "adapt", "predict", "logs", "demand"},
+    | {"guard", "trust", "drift", "adapt", "predict", "logs", "demand"},
     {"callgraph", "inferred_graph"}
     | {"state", "waiting", "usage", "silence", "engine", "prefix", "kernel", "kernel_walk"},
     {"types", "errors", "files"},
