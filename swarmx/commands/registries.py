@@ -12,6 +12,7 @@ def registries() -> dict[str, dict[str, str]]:
     from swarmx.ordering import ORDERS
     from swarmx.presets import PRESETS
     from swarmx.routing import PLACEMENTS
+    from swarmx.scaling import SCALERS
     from swarmx.sim.suites import SUITES
 
     needs = {"prediction": " [uses predictions]", "oracle": " [needs true lengths: simulation alone]"}
@@ -21,6 +22,7 @@ def registries() -> dict[str, dict[str, str]]:
         },
         "orders (scheduler.order)": _documented(ORDERS),
         "placements (scheduler.cost)": _documented(PLACEMENTS),
+        "scaling policies (scaling.policy)": _documented(SCALERS),
         "suites (--suite)": {name: suite.about for name, suite in SUITES.items()},
         "log formats (swarmx log import --format)": {name: source.description for name, source in IMPORTERS.items()},
     }
