@@ -22,7 +22,7 @@ def registries() -> dict[str, dict[str, str]]:
         },
         "orders (scheduler.order)": _documented(ORDERS),
         "placements (scheduler.cost)": _documented(PLACEMENTS),
-        "scaling policies (scaling.policy)": _documented(SCALERS),
+        "scaling policies (scaling.policy)": {name: scaler.about for name, scaler in SCALERS.items()},
         "suites (--suite)": {name: suite.about for name, suite in SUITES.items()},
         "log formats (swarmx log import --format)": {name: source.description for name, source in IMPORTERS.items()},
     }
