@@ -13,6 +13,7 @@ from swarmx import kernel
 from swarmx.guard import ObservedLengths
 from swarmx.ordering import Asked, Hooks, LaneOrder, Order
 from swarmx.state import ClusterState
+from swarmx.trust import Trust
 from swarmx.types import PRIORITIES, Call, Prediction, Source
 from swarmx.waiting import Key, Lengths, Waiting, lengths_of
 
@@ -34,6 +35,7 @@ class Intake:
     sd_weight: float = 0.5
     level: float = 0.95
     observed: ObservedLengths = field(default_factory=ObservedLengths)
+    trust: Trust = field(default_factory=Trust)
     levels: Callable[[Call], int] = lambda call: PRIORITIES.index(call.priority)
     _works: OrderedDict[str, float] = field(default_factory=OrderedDict)
     _last: tuple[Prediction, int | None, Lengths] | None = None
@@ -44,9 +46,15 @@ class Intake:
     def entry(
         self, call: Call, prediction: Prediction | None, since_s: float, cluster: ClusterState, batched: bool
     ) -> Waiting:
-        """The entry of a call that waits since then; the order is told of it and asked for its key."""
+        """The entry of a call that waits since then; the order is told of it and asked for its key.
+
+        A prediction counts while its predictor has not been worse than the lengths observed, see `swarmx.trust`.
+        """
+        plain = self.observed.expect(None if self.tier == "pool_mean" else call.type)
         if prediction is None or self.tier != "neural":
-            prediction = self.observed.expect(None if self.tier == "pool_mean" else call.type)
+            prediction = plain
+        else:
+            prediction = self.trust.asked(call.id, prediction, plain, call.max_tokens)
         lengths = self._lengths(prediction, call.max_tokens)
         waiting = Waiting(call, prediction, lengths, (0, 0.0, 0.0, ""), since_s)
         asked = self._asked(waiting, cluster, batched, since_s)
@@ -54,6 +62,14 @@ class Intake:
         waiting.key = self._key(asked)
         waiting.level, waiting.order_key = waiting.key[0], waiting.key[1]
         return waiting
+
+    def ended(self, call: Call, output_tokens: float | None) -> None:
+        """A call ended with so many output tokens, or in a way that tells nothing (None)."""
+        if output_tokens is None:
+            self.trust.forget(call.id)
+            return
+        self.trust.ended(call.id, output_tokens)
+        self.observed.observe(call.type, output_tokens)
 
     def again(self, waiting: Waiting, cluster: ClusterState, batched: bool, now: float) -> Key:
         """Class and key of a waiting call, asked once more."""

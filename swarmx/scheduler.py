@@ -128,10 +128,11 @@ class Scheduler:
             if waiting is not None and not retry:
                 self.queue.remove(waiting)
                 self.observers.withdrawn(waiting, now)
+                self.intake.ended(waiting.call, None)
         elif record.status == "ok":
             self.observers.stopped(waiting, record.output_tokens, now, True)
             flight = self.cluster.finish(record.call_id, max(record.output_tokens - waiting.attained, 0.0), now)
-            self.intake.observed.observe(record.type, record.output_tokens)
+            self.intake.ended(waiting.call, record.output_tokens)
             if flight is not None:
                 self._served += 1
                 service_s = now - flight.started_s
@@ -141,6 +142,8 @@ class Scheduler:
             self.observers.stopped(waiting, record.output_tokens, now, not retry)
             if retry:
                 self.queue.add(waiting)
+            else:
+                self.intake.ended(waiting.call, None)
         return self._bind(now)
 
     def refused(self, call_id: str, state: ReplicaState, now: float) -> list[Decision]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from swarmx.quantiles import LEVELS, QuantileGrid, pinball_loss
+from swarmx.quantiles import LEVELS
 from swarmx.types import Prediction
 
 Array = NDArray[np.float64]
+UPPER_LEVELS = LEVELS[LEVELS >= 0.5]
 UPPER = LEVELS >= 0.5  # over-estimates hold calls back and under-estimates pile them up; both show in the upper half
 WORST = 100.0  # a single loss counts as at most so many times the other side's running loss
 
@@ -41,9 +42,10 @@ class Trust:
         """Whether the predictor's word counts."""
         return self.compared < self.enough or self.predictor_loss <= self.slack * self.observed_loss
 
-    def asked(self, call_id: str, said: Prediction, plain: Prediction) -> Prediction:
-        """Remember both, and return the one that counts."""
-        self._open[call_id] = (said.tokens.values, plain.tokens.values)
+    def asked(self, call_id: str, said: Prediction, plain: Prediction, max_tokens: int | None = None) -> Prediction:
+        """Remember both, cut at max_tokens as the answer will be, and return the one that counts."""
+        cut = np.inf if max_tokens is None else float(max_tokens)
+        self._open[call_id] = (np.minimum(said.tokens.values, cut), np.minimum(plain.tokens.values, cut))
         if len(self._open) > self.most:
             self._open.popitem(last=False)
         return said if self.holds else plain
@@ -65,4 +67,6 @@ class Trust:
 
 
 def _loss(values: Array, output_tokens: float) -> float:
-    return float(pinball_loss(QuantileGrid(LEVELS, values), output_tokens)[UPPER].mean())
+    """Mean pinball loss over the upper levels, as `swarmx.quantiles.pinball_loss` has it for all of them."""
+    gap = output_tokens - values[UPPER]
+    return float(np.maximum(UPPER_LEVELS * gap, (UPPER_LEVELS - 1) * gap).mean())

@@ -329,3 +329,16 @@ def test_looking_at_a_part_of_many_replicas_costs_within_one_percent(monkeypatch
         assert len(both) >= 600
         ratios.append(sum(part[c] for c in both) / sum(everything[c] for c in both))
     assert np.mean(ratios) < 1.01
+
+
+def test_a_predictor_that_is_always_wrong_loses_its_word_and_the_fallback_answers() -> None:
+    scheduler = preset("late", engines=KNOWN)
+    scheduler.replicas_changed([replica("r0")], 0.0)
+    sources = []
+    for i in range(60):
+        scheduler.arrive(Call(f"c{i}", "m", float(i), type="t"), exactly(5000.0), float(i))
+        sources.append(scheduler._bound[f"c{i}"].prediction.source)
+        scheduler.finished(CallRecord(f"c{i}", "m", float(i), "ok", type="t", output_tokens=10), i + 0.5)
+    assert sources[0] == "neural"
+    assert sources[-1] == "per_type"
+    assert not scheduler.intake.trust._open
