@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 
 ENOUGH_SEGMENTS = 100  # of the whole pool, before anything is said about seconds
 PRIOR_SEGMENTS = 20.0  # what the pool's constants weigh when a kind's own are fitted
+KNOWN_SEGMENTS = 100.0  # what constants weigh that were given
 REFIT_EVERY = 25  # segments between two refits at first; an eighth of what has been seen later on
 
 
@@ -169,7 +170,8 @@ class OnlineFit:
     neither compared in another unit nor trusted blindly. Inside a kind the speeds v have geometric mean 1: a lasting
     change of the whole kind ends up in its constants, whose memory is 2,000 segments, and shows in v meanwhile.
 
-    known : constants per device kind that are given (from a profile or a log); they are not refitted
+    known : constants per device kind that are given (from a profile or a log); they count at once, and weigh as much
+        as `KNOWN_SEGMENTS` segments where what is seen contradicts them
     """
 
     def __init__(self, known: dict[str, EngineConstants] | None = None) -> None:
@@ -204,12 +206,11 @@ class OnlineFit:
             return
         kind, relative_speed = placed
         self._segments += 1
-        if kind not in self.known:
-            self._pool.add(segment, relative_speed)
-            self._kinds.setdefault(kind, LeastSquares()).add(segment, self.speed(replica))
-            if self._pool.count >= self._next_refit:
-                self._next_refit = self._pool.count + max(REFIT_EVERY, min(self._pool.count, 2000) // 8)
-                self._refit()
+        self._pool.add(segment, relative_speed)
+        self._kinds.setdefault(kind, LeastSquares()).add(segment, self.speed(replica))
+        if self._pool.count >= self._next_refit:
+            self._next_refit = self._pool.count + max(REFIT_EVERY, min(self._pool.count, 2000) // 8)
+            self._refit()
         if segment.tokens > 0:
             self._mean_tokens += (segment.tokens - self._mean_tokens) / min(self._segments, 200)
             self._update_speed(replica, kind, segment)
@@ -229,11 +230,13 @@ class OnlineFit:
         self._pool_constants = self._pool.solve() or self._pool_constants
         if self._pool_constants is None:
             return
-        weight = PRIOR_SEGMENTS * self._pool.information()
-        for kind in {k for k, _ in self._replicas.values()} - self.known.keys():
-            speeds = [s for k, s in self._replicas.values() if k == kind]
-            prior = self._pool_constants.at_speed(sum(speeds) / len(speeds))
-            solved = self._kinds.setdefault(kind, LeastSquares()).solve(prior, weight)
+        information = self._pool.information()
+        for kind in {k for k, _ in self._replicas.values()}:
+            prior, segments = self.known.get(kind), KNOWN_SEGMENTS
+            if prior is None:
+                speeds = [s for k, s in self._replicas.values() if k == kind]
+                prior, segments = self._pool_constants.at_speed(sum(speeds) / len(speeds)), PRIOR_SEGMENTS
+            solved = self._kinds.setdefault(kind, LeastSquares()).solve(prior, segments * information)
             self._constants[kind] = solved or prior
         self.refits += 1
 

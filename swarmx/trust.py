@@ -22,7 +22,8 @@ class Trust:
     """Compares two predictions of each finished call by pinball loss over the upper half of the levels.
 
     slack : the predictor is listened to while its running loss is at most so many times that of the observed lengths
-    enough : finished calls before anything is concluded; until then it is listened to
+    enough : finished calls before anything is concluded; until then it is listened to, unless after a third of
+        them it is `gross` times worse
     memory : calls over which the losses run; the predictor goes on being compared while nobody listens, so it comes
         back when it is good again
     most : calls in flight that are remembered
@@ -30,6 +31,7 @@ class Trust:
 
     slack: float = 1.1
     enough: int = 30
+    gross: float = 10.0
     memory: int = 200
     most: int = 100_000
     predictor_loss: float = 0.0
@@ -40,7 +42,9 @@ class Trust:
     @property
     def holds(self) -> bool:
         """Whether the predictor's word counts."""
-        return self.compared < self.enough or self.predictor_loss <= self.slack * self.observed_loss
+        if self.compared < self.enough:
+            return 3 * self.compared < self.enough or self.predictor_loss <= self.gross * self.observed_loss
+        return self.predictor_loss <= self.slack * self.observed_loss
 
     def asked(self, call_id: str, said: Prediction, plain: Prediction, max_tokens: int | None = None) -> Prediction:
         """Remember both, cut at max_tokens as the answer will be, and return the one that counts."""

@@ -79,9 +79,16 @@ def test_a_hidden_slowdown_of_one_replica_shows_within_thirty_calls() -> None:
     assert fit.speed("r0") / fit.speed("r1") == pytest.approx(0.25, rel=0.25)
 
 
-def test_known_constants_are_kept_and_count_at_once() -> None:
-    fit = OnlineFit({"gpu": TRUTH})
+def test_known_constants_count_at_once_and_give_way_to_what_is_seen() -> None:
+    wrong = EngineConstants(*(3 * value for value in TRUTH.as_tuple()))
+    fit = OnlineFit({"gpu": wrong})
     fit.place("r0", "gpu", 1.0)
-    for segment in segments(EngineConstants(a=1.0), 200, np.random.default_rng(4)):
-        fit.observe("r0", segment)
-    assert fit.constants_of("gpu") == TRUTH
+    fit.place("r1", "gpu", 1.0)
+    assert fit.constants_of("gpu") == wrong
+    rng = np.random.default_rng(4)
+    for pair in zip(segments(TRUTH, 800, rng), segments(TRUTH, 800, rng), strict=True):
+        for name, segment in zip(("r0", "r1"), pair, strict=True):
+            fit.observe(name, segment)
+    found = fit.constants_at("r0")
+    assert found is not None
+    assert float(found.tau(8, 2e4)) == pytest.approx(float(TRUTH.tau(8, 2e4)), rel=0.25)
