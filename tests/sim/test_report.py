@@ -41,7 +41,7 @@ def test_the_file_has_the_agreed_fields(tmp_path: Path) -> None:
     assert whole["rows"][0]["vs"]["led"] == {"p50": 0.9, "p95": 0.8, "p99": 0.7, "ci95": [0.6, 0.8]}
     agreed = {
         "suite", "workload", "regime", "load", "policy", "arm", "level", "n", "p50_s", "p95_s", "p99_s",
-        "ttft_p99_s", "slo_attainment", "max_rate_at_slo", "replica_seconds", "mean_replicas", "flaps", "vs",
+        "ttft_p99_s", "slo_attainment", "max_rate_at_slo", "replica_seconds", "mean_replicas", "flaps", "vs", "extra",
     }  # fmt: skip
     assert whole["rows"][0].keys() == agreed
 

@@ -39,7 +39,8 @@ def scenario(seed: int, crashes: bool) -> tuple[CallTable, ScalingControl]:
     workload = arriving(mix(6, SHORT, rng), 0.4, poisson, rng)
     batched = bool(rng.random() < 0.5)
     spec = ReplicaSpec("", batched=batched, slots=int(rng.integers(1, 4)), start_if_free=bool(rng.random() < 0.3))
-    life = float(rng.uniform(5, 40)) if crashes else float("inf")
+    # long enough that the longest call ends on some replica before it crashes, within the retries
+    life = float(rng.uniform(20, 60)) if crashes else float("inf")
     kind = Kind(spec, ColdStart(float(rng.uniform(1, 10)), 0.3, fail_share=0.2), life_s=life)
     bounds = Bounds(minimum=0, maximum=8, down_delay_s=0.0, consolidate=None, zero_after_s=float(rng.uniform(0, 20)))
     fleet = Fleet({("model", "default"): kind}, rng)
