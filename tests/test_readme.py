@@ -32,7 +32,7 @@ def cells(table: str) -> dict[tuple[str, int], list[float]]:
 def test_the_table_is_what_the_demo_gives(tmp_path: Path) -> None:
     from swarmx.commands.evaluation_run import Request, run
 
-    run(Request(("headline", "real_log"), quick=True, out=tmp_path, quiet=True))
+    run(Request(("headline", "real_log"), quick=True, demo=True, out=tmp_path, quiet=True))
     fresh, stands = cells((tmp_path / "summary.md").read_text(encoding="utf-8")), cells(claimed())
     assert fresh.keys() == stands.keys()
     for key, numbers in stands.items():

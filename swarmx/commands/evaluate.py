@@ -63,7 +63,7 @@ def demo(out: Out = Path("out"), seeds: Seeds = None, as_json: AsJson = False) -
     from swarmx.commands.evaluation_run import Request, run
 
     began = time.monotonic()
-    request = Request(("headline", "real_log"), quick=True, seeds=seeds, out=out, quiet=as_json)
+    request = Request(("headline", "real_log"), quick=True, demo=True, seeds=seeds, out=out, quiet=as_json)
     _show(run(request), out, as_json)
     if not as_json:
         typer.echo(f"({time.monotonic() - began:.0f} s)", err=True)

@@ -16,7 +16,7 @@ from swarmx.files import replacing
 from swarmx.sim.report import Meta, Report, write_report
 from swarmx.sim.report_html import write_html
 from swarmx.sim.report_markdown import summary
-from swarmx.sim.suites import FULL, QUICK, Material, Plan, Suite, material_of, suite
+from swarmx.sim.suites import DEMO, FULL, QUICK, Material, Plan, Suite, material_of, suite
 from swarmx.sim.suites.evaluation import definitions, evaluate, versions
 from swarmx.types import CallRecord
 
@@ -34,6 +34,7 @@ class Request:
     model: Path | None = None
     policies: tuple[str, ...] | None = None
     quick: bool = False
+    demo: bool = False
     seeds: int | None = None
     out: Path = Path("out")
     processes: int | None = None
@@ -42,6 +43,8 @@ class Request:
     @property
     def command(self) -> str:
         """What gives the same report again; where it is written and by how many processes does not matter."""
+        if self.demo:
+            return "swarmx demo" + (f" --seeds {self.seeds}" if self.seeds else "")
         parts = ["swarmx evaluate", f"--suite {','.join(self.suites)}"]
         parts += [f"--log {self.log}"] if self.log else []
         parts += [f"--model {self.model}"] if self.model else []
@@ -110,7 +113,7 @@ def shipped_log() -> Path:
 
 
 def _plan(request: Request) -> Plan:
-    plan = QUICK if request.quick else FULL
+    plan = DEMO if request.demo else QUICK if request.quick else FULL
     if request.seeds:
         plan = replace(plan, seeds=tuple(range(request.seeds)))
     return plan.only(request.policies) if request.policies else plan

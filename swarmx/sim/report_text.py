@@ -163,10 +163,17 @@ def without_gain(report: Report) -> list[Gain]:
 
 
 def verdict(report: Report) -> str:
-    """The last line of `swarmx evaluate`: what this cluster would gain, or that there is nothing."""
-    suites = [suite for suite, _ in groups(report)]
-    suite = "real_log" if "real_log" in suites else suites[0]
-    return " ".join(headline(report, suite))
+    """The last lines of `swarmx evaluate`: what each suite's cluster would gain, or that there is nothing."""
+    suites = list(dict.fromkeys(suite for suite, _ in groups(report)))
+    if len(suites) == 1:
+        return " ".join(headline(report, suites[0]))
+    told = (f"{suite}: {' '.join(headline(report, suite))}" for suite in suites if gains_of(report, suite))
+    return "\n".join(told) or headline(report)[0]
+
+
+def gains_of(report: Report, suite: str) -> list[Gain]:
+    """Gains of `late` in one suite."""
+    return [one for one in gains(report) if one.suite == suite]
 
 
 def max_load(report: Report, row: Row) -> str:

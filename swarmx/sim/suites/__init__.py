@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from swarmx.errors import BadInput
-from swarmx.sim.suites.cells import FULL, QUICK, Cell, Plan, Suite, World
+from swarmx.sim.suites.cells import DEMO, FULL, QUICK, Cell, Plan, Suite, World
 from swarmx.sim.suites.core import CORE_SUITES
 from swarmx.sim.suites.headline import Headline
 from swarmx.sim.suites.material import Material, material_of
@@ -27,4 +27,4 @@ def suite(name: str) -> Suite:
     return SUITES[name]
 
 
-__all__ = ["FULL", "QUICK", "SUITES", "Cell", "Material", "Plan", "Suite", "World", "material_of", "suite"]
+__all__ = ["DEMO", "FULL", "QUICK", "SUITES", "Cell", "Material", "Plan", "Suite", "World", "material_of", "suite"]
