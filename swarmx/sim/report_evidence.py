@@ -67,7 +67,9 @@ def predictor(report: Report) -> str:
 def _pinball(fit: Calibration) -> str:
     base = fit.pinball.get("per_type") or next(iter(fit.pinball.values()))
     series = [
-        Series(name, name.replace("_", " "), [(x, v / b) for x, v, b in zip(fit.levels, loss, base, strict=True)])
+        Series(
+            name, name.replace("_", " "), [(x, v / b) for x, v, b in zip(fit.levels, loss, base, strict=True)]
+        )
         for name, loss in fit.pinball.items()
     ]
     y = log_axis("pinball loss / per type", [v for s in series for _, v in s.points] + [1.0])
@@ -78,33 +80,61 @@ def fidelity(report: Report) -> str:
     """The recorded runs beside their replay."""
     if not report.figures.fidelity:
         return ""
-    head = '<th>run</th><th class="text">of</th><th>n</th>' + "".join(
-        f"<th>{p} recorded</th><th>simulated</th><th>ratio</th>" for p in ("P50", "P95", "P99")
+    above = '<tr class="over"><th colspan="3"></th>' + "".join(
+        f'<th colspan="3">{p}, seconds</th>' for p in ("P50", "P95", "P99")
     )
+    each = "<th>recorded</th><th>simulated</th><th>ratio</th>" * 3
+    head = f'{above}</tr><tr><th>run</th><th class="text">of</th><th>n</th>{each}</tr>'
     body = "".join(_fidelity_row(one) for one in report.figures.fidelity)
     note = (
         "The recorded runs replayed: the same arrivals, each call on the replica that served it, durations "
         "from the fitted engine."
     )
-    return section("How true is the simulation?", note, table(f"<tr>{head}</tr>", body))
+    return section("How true is the simulation?", note, table(head, body))
 
 
 def _fidelity_row(one: Fidelity) -> str:
     cells = []
     for p in ("p50", "p95", "p99"):
         recorded, simulated = one.recorded_s[p], one.simulated_s[p]
-        cells += [f"{recorded:.3g} s", f"{simulated:.3g} s", f"{simulated / recorded:.2f}"]
+        cells += [f"{recorded:.3g}", f"{simulated:.3g}", f"{simulated / recorded:.2f}"]
     named = f'<td>{html.escape(one.run)}</td><td class="text">{one.level}s</td><td>{one.n:,}</td>'
     return f"<tr>{named}" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
 def without_gain(report: Report) -> str:
-    """Every regime and load where `late` is not clearly better than the best simple policy."""
-    seeds = len(report.meta.seeds)
-    said = [f"{one.suite}, {text.sentence(one, seeds)}" for one in text.without_gain(report)]
-    listed = "".join(f"<li>{html.escape(line)}</li>" for line in said)
-    note = "" if said else "At every load of this report late beats the best policy without predictions."
-    return section("Where there is nothing to gain", note, f"<ul>{listed}</ul>" if said else "")
+    """Every regime and load where `late` is not clearly better than the best simple policy, losses first."""
+    found = text.without_gain(report)
+    title = "Where there is nothing to gain, or this run cannot tell"
+    if not found:
+        return section(
+            title, "At every load of this report late beats the best policy without predictions.", ""
+        )
+    heads = (
+        "load",
+        "best without predictions",
+        "workflow P99 of late against it",
+        "95 % interval",
+        "verdict",
+    )
+    head = '<th>suite</th><th class="text">regime</th>' + "".join(f"<th>{h}</th>" for h in heads)
+    return section(title, "", table(f"<tr>{head}</tr>", "".join(_flat_row(one) for one in found)))
+
+
+def _flat_row(one: text.Gain) -> str:
+    kind, verdict = (
+        ("bad", "loses") if one.is_loss else ("flat", "cannot tell" if one.is_undecided else "no gain")
+    )
+    low, high = ((bound - 1) * 100 for bound in one.ratio.ci95)
+    cells = (
+        f"{one.load:g}",
+        text.name_of(one.against),
+        f"{(one.ratio.p99 - 1) * 100:+.0f} %",
+        f"{low:+.0f} to {high:+.0f} %",
+    )
+    named = f'<td>{html.escape(one.suite)}</td><td class="text">{html.escape(one.regime)}</td>'
+    shown = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells).replace("-", "−")
+    return f'<tr>{named}{shown}<td class="{kind}">{verdict}</td></tr>'
 
 
 def about(report: Report) -> str:
