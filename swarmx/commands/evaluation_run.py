@@ -34,11 +34,11 @@ class Request:
     model: Path | None = None
     policies: tuple[str, ...] | None = None
     quick: bool = False
-    demo: bool = False
     seeds: int | None = None
     out: Path = Path("out")
     processes: int | None = None
     quiet: bool = False
+    demo: bool = False
 
     @property
     def command(self) -> str:
