@@ -67,9 +67,7 @@ def predictor(report: Report) -> str:
 def _pinball(fit: Calibration) -> str:
     base = fit.pinball.get("per_type") or next(iter(fit.pinball.values()))
     series = [
-        Series(
-            name, name.replace("_", " "), [(x, v / b) for x, v, b in zip(fit.levels, loss, base, strict=True)]
-        )
+        Series(name, name.replace("_", " "), [(x, v / b) for x, v, b in zip(fit.levels, loss, base, strict=True)])
         for name, loss in fit.pinball.items()
     ]
     y = log_axis("pinball loss / per type", [v for s in series for _, v in s.points] + [1.0])
@@ -107,9 +105,7 @@ def without_gain(report: Report) -> str:
     found = text.without_gain(report)
     title = "Where there is nothing to gain, or this run cannot tell"
     if not found:
-        return section(
-            title, "At every load of this report late beats the best policy without predictions.", ""
-        )
+        return section(title, "At every load of this report late beats the best policy without predictions.", "")
     heads = (
         "load",
         "best without predictions",
@@ -122,9 +118,7 @@ def without_gain(report: Report) -> str:
 
 
 def _flat_row(one: text.Gain) -> str:
-    kind, verdict = (
-        ("bad", "loses") if one.is_loss else ("flat", "cannot tell" if one.is_undecided else "no gain")
-    )
+    kind, verdict = ("bad", "loses") if one.is_loss else ("flat", "cannot tell" if one.is_undecided else "no gain")
     low, high = ((bound - 1) * 100 for bound in one.ratio.ci95)
     cells = (
         f"{one.load:g}",
