@@ -31,7 +31,7 @@ REGIMES = (
 )
 JOBS = tuple(
     replace(r, slots=0, sizes=Sizes(prompt_tokens=0.0))
-    for r in (Regime("job_het", (0.8, 0.7, 0.9)), Regime("job_hom", (0.8,), HOM))
+    for r in (Regime("job_het", (0.8, 0.7, 0.9, 0.5, 0.6, 1.05)), Regime("job_hom", (0.8, 0.7, 0.9, 0.5), HOM))
 )
 
 BATCHED = Made(
@@ -44,4 +44,15 @@ BATCHED = Made(
     ),
     ("power_of_two", LED, "push", "late"),
     short_share=0.3,
+)  # fmt: skip
+
+JOB_MODEL = Made(
+    "job",
+    "agent workflows where a replica serves one call at a time: mixed and equal speeds, from half load to overload",
+    JOBS,
+    (
+        "power_of_two", LED, "central_fcfs", "beyond_prediction", "murakkab", "least_expected", "swarmx", "push", "late",
+        "late_c0", "clairvoyant", "late_clairvoyant",
+    ),
+    ("power_of_two", LED, "swarmx", "late"),
 )  # fmt: skip

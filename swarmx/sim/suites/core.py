@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from swarmx.sim.suites.ablation import ABLATION
-from swarmx.sim.suites.batched import BATCHED
+from swarmx.sim.suites.batched import BATCHED, JOB_MODEL
 from swarmx.sim.suites.made import Made
 from swarmx.sim.suites.mispredict import MISPREDICT
 from swarmx.sim.suites.paper import PAPER
@@ -12,5 +12,5 @@ from swarmx.sim.suites.regime_map import REGIME_MAP
 from swarmx.sim.suites.routers import ROUTERS
 
 CORE_SUITES: dict[str, Made] = {
-    one.name: one for one in (BATCHED, PREFIX, ROUTERS, MISPREDICT, PAPER, ABLATION, REGIME_MAP)
+    one.name: one for one in (BATCHED, JOB_MODEL, PREFIX, ROUTERS, MISPREDICT, PAPER, ABLATION, REGIME_MAP)
 }
