@@ -51,8 +51,8 @@ JOB_MODEL = Made(
     "agent workflows where a replica serves one call at a time: mixed and equal speeds, from half load to overload",
     JOBS,
     (
-        "power_of_two", LED, "central_fcfs", "beyond_prediction", "murakkab", "least_expected", "swarmx", "push", "late",
-        "late_c0", "clairvoyant", "late_clairvoyant",
+        "power_of_two", LED, "central_fcfs", "beyond_prediction", "murakkab", "least_expected", "swarmx", "push",
+        "late", "late_c0", "clairvoyant", "late_clairvoyant",
     ),
     ("power_of_two", LED, "swarmx", "late"),
 )  # fmt: skip
