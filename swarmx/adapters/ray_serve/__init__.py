@@ -1,0 +1,1 @@
+"""Ray Serve: request router, queue owner, replica statistics and autoscaling policies."""

@@ -1,0 +1,114 @@
+"""Serve's autoscaling policies over the swarmx scaler: one deployment, or all models of an application under a budget.
+
+    @serve.deployment(autoscaling_config=swarmx_autoscaling(min_replicas=1, max_replicas=8, slots=16))
+
+Serve wraps every policy in delays, factors and bounds of its own. `swarmx_autoscaling` sets its delays to zero and its
+factors to one, because `bounded` applies all of that once already. Serve pickles this module by value: it keeps no
+state of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from swarmx.adapters.ray_serve.deciding import decider
+from swarmx.adapters.ray_serve.receipts import Sender
+
+POLICY = "swarmx.adapters.ray_serve.autoscaling:SwarmXAutoscalingPolicy"
+APPLICATION_POLICY = "swarmx.adapters.ray_serve.autoscaling:SwarmXApplicationPolicy"
+LOOK_BACK_S = 12.0  # Serve's window for its own counts; above its metrics_interval_s of 10, below which it warns
+
+
+class SwarmXAutoscalingPolicy:
+    """Replicas for one deployment; see `deciding.decider` for the arguments, which `AutoscalingPolicy` takes as kwargs.
+
+    Raises BadInput in its constructor, so that a deployment with a wrong option fails visibly; its call never raises.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        self.decider = decider(**arguments)
+        self.sender: Sender | None = None
+
+    def __call__(self, ctx: Any) -> tuple[int, dict[str, Any]]:
+        if self.sender is None:
+            self.decider.on_receipt = self.sender = Sender(ctx.app_name or "")
+        name = ctx.deployment_name
+        target = self.decider.targets({name: ctx})[name]
+        return target, {"swarmx_failures": self.decider.failures}
+
+
+class SwarmXApplicationPolicy:
+    """Replicas for several deployments of an application under one budget.
+
+    deployments : name -> {"units": of the budget that a replica takes, "weight": of its calls}; those named here, or
+        all when none is, share the budget; the others stay with Serve's own policy
+    budget : units in all, None for as many as each wants within its max_replicas
+    """
+
+    def __init__(self, deployments: Mapping[str, Mapping[str, Any]] | None = None, **arguments: Any) -> None:
+        self.names = frozenset(deployments or ())
+        self.decider = decider(deployments=deployments, **arguments)
+        self.sender: Sender | None = None
+
+    def __call__(self, contexts: Mapping[Any, Any]) -> tuple[dict[Any, float], dict[Any, dict[str, Any]]]:
+        ours = {ctx.deployment_name: ctx for ctx in contexts.values() if self._is_ours(ctx)}
+        if self.sender is None and ours:
+            self.decider.on_receipt = self.sender = Sender(next(iter(ours.values())).app_name or "")
+        found = self.decider.targets(ours)
+        state = {"swarmx_failures": self.decider.failures}
+        targets = {
+            id_: found[ctx.deployment_name] if self._is_ours(ctx) else _serves_own(ctx) for id_, ctx in contexts.items()
+        }
+        return targets, {id_: dict(state) for id_ in contexts}
+
+    def _is_ours(self, ctx: Any) -> bool:
+        return not self.names or ctx.deployment_name in self.names
+
+
+def _serves_own(ctx: Any) -> float:
+    from ray.serve.autoscaling_policy import replica_queue_length_autoscaling_policy
+
+    try:
+        wanted, _ = replica_queue_length_autoscaling_policy(ctx)
+        return float(wanted)
+    except Exception:  # never out of here: it would stop the scaling of all deployments
+        return float(ctx.target_num_replicas)
+
+
+def swarmx_autoscaling(
+    min_replicas: int, max_replicas: int, slots: float, initial_replicas: int | None = None, **arguments: Any
+) -> Any:
+    """The `AutoscalingConfig` with which a deployment is scaled by swarmx and by nothing else.
+
+    slots : calls that a replica runs at once, used until its `record_autoscaling_stats` says so itself
+    arguments : of `deciding.decider`, such as policy, cold_s or bounds={"down_delay_s": 120}
+    Raises BadInput for a wrong argument, here and not first in the controller.
+    """
+    from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
+
+    decider(**arguments)
+    return AutoscalingConfig(
+        min_replicas=min_replicas,
+        max_replicas=max_replicas,
+        initial_replicas=initial_replicas,
+        target_ongoing_requests=slots,
+        upscale_delay_s=0.0,
+        downscale_delay_s=0.0,
+        downscale_to_zero_delay_s=0.0,
+        upscaling_factor=1.0,
+        downscaling_factor=1.0,
+        look_back_period_s=LOOK_BACK_S,
+        policy=AutoscalingPolicy(policy_function=POLICY, policy_kwargs=arguments),
+    )
+
+
+def application_settings(budget: float | None = None, **arguments: Any) -> dict[str, Any]:
+    """The `autoscaling_policy:` block of an application in Serve's configuration file.
+
+    arguments : of `SwarmXApplicationPolicy`. Each deployment still needs an `autoscaling_config`, best the one of
+    `swarmx_autoscaling`. Raises BadInput for a wrong argument.
+    """
+    given = arguments if budget is None else {"budget": budget, **arguments}
+    SwarmXApplicationPolicy(**given)
+    return {"policy_function": APPLICATION_POLICY, "policy_kwargs": given}

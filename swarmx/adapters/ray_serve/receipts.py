@@ -1,0 +1,67 @@
+"""Scaling receipts where anybody in the cluster can read them: one named actor, owned by Serve's controller.
+
+It lives as long as the controller that made it and keeps the last `KEPT` receipts of each deployment in memory; the
+controller's log holds every one of them as a line of JSON.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict, deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any
+
+from swarmx.scaling.decisions import ScaleReceipt
+
+log = logging.getLogger("ray.serve")
+NAME, NAMESPACE = "swarmx_scaling_receipts", "serve"
+KEPT = 200
+
+
+class Shelf:
+    """The actor's body."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=KEPT))
+
+    def put(self, deployment: str, receipt: dict[str, Any]) -> None:
+        self.rows[deployment].append(receipt)
+
+    def last(self, deployment: str, count: int) -> list[dict[str, Any]]:
+        return list(self.rows[deployment])[-count:]
+
+
+class Sender:
+    """Puts receipts on the shelf from a thread, so that the control loop waits for nothing; failures are logged."""
+
+    def __init__(self, application: str) -> None:
+        self.application = application
+        self._thread = ThreadPoolExecutor(1, "swarmx-receipts")
+
+    def __call__(self, receipt: ScaleReceipt) -> None:
+        self._thread.submit(self._send, receipt)
+
+    def _send(self, receipt: ScaleReceipt) -> None:
+        import ray
+
+        try:
+            actor = ray.remote(num_cpus=0)(Shelf).options(name=NAME, namespace=NAMESPACE, get_if_exists=True).remote()
+            actor.put.remote(f"{self.application}/{receipt.pool}", asdict(receipt))
+        except Exception as problem:  # a receipt is not worth a replica
+            log.warning("swarmx: a scaling receipt was not kept: %r", problem)
+
+
+def scaling_receipts(application: str, deployment: str, count: int = 20) -> list[dict[str, Any]]:
+    """The last receipts of a deployment, oldest first, as `ScaleReceipt` has them; from any process of the cluster.
+
+    Empty before the first change. Needs a connected Ray.
+    """
+    import ray
+
+    try:
+        actor = ray.get_actor(NAME, namespace=NAMESPACE)
+        found: list[dict[str, Any]] = ray.get(actor.last.remote(f"{application}/{deployment}", count), timeout=10)
+    except (ValueError, ray.exceptions.RayActorError):
+        return []
+    return found
