@@ -61,7 +61,7 @@ def run(request: Request) -> Report:
 
     suites = [suite(name) for name in request.suites]
     plan = _plan(request)
-    if not any(getattr(one, "needs_log", True) for one in suites):
+    if not any(one.needs_log for one in suites):
         return _written(_without_log(request, suites, plan), request)
     log = request.log or shipped_log()
     records = read_log(log)

@@ -10,8 +10,8 @@ import pytest
 
 from swarmx.scaling import SCALERS
 from swarmx.sim.suites import FULL, QUICK, SUITES, Material
-from swarmx.sim.suites.outcome import run_cell
-from swarmx.sim.suites.scaling import ARRIVALS, Scaling
+from swarmx.sim.suites.scaling import CURVES, Scaling, family
+from swarmx.sim.suites.scaling_regimes import ARRIVALS
 from swarmx.sim.suites.summary import rows_of
 
 NOTHING = Material("none", (), {}, (), None, "")
@@ -22,14 +22,15 @@ SCALING = {name: one for name, one in SUITES.items() if isinstance(one, Scaling)
 def test_every_suite_has_a_cell_for_each_policy_regime_and_seed(name: str) -> None:
     chosen = SCALING[name]
     cells = chosen.cells(NOTHING, FULL)
-    assert {c.policy for c in cells} == set(SCALERS)
-    assert len(cells) == len(SCALERS) * len(chosen.regimes()) * len(FULL.seeds)
+    assert {family(c.policy) for c in cells} == set(SCALERS)
+    settings = len(SCALERS) + sum(len(knobs) for knobs in CURVES.values())
+    assert len(cells) == settings * len(chosen.regimes()) * len(FULL.seeds)
     assert {c.arm for c in cells if c.policy == "hpa"} == {None}
 
 
 def test_chosen_policies_run_beside_the_references() -> None:
     cells = SCALING["scaling_agents"].cells(NOTHING, QUICK.only(["tail_demand"]))
-    assert {c.policy for c in cells} == {"tail_demand", "hpa", "queue_length", "keda_latency", "clairvoyant"}
+    assert {family(c.policy) for c in cells} == {"tail_demand", "hpa", "queue_length", "keda_latency", "clairvoyant"}
 
 
 def test_the_same_seed_gives_every_policy_the_same_arrivals() -> None:
@@ -43,7 +44,7 @@ def test_a_row_shows_attainment_replicas_and_flaps() -> None:
     chosen = SCALING["scaling_two_phase"]
     plan = replace(QUICK.only(["tail_demand"]), seeds=(0,))
     cells = [c for c in chosen.cells(NOTHING, plan) if c.policy in ("tail_demand", "queue_length")]
-    outcomes = {cell: run_cell(chosen, NOTHING, cell) for cell in cells}
+    outcomes = {cell: chosen.outcome(NOTHING, cell) for cell in cells}
     for row in rows_of(outcomes, {}):
         assert row.slo_attainment is not None
         assert 0 <= row.slo_attainment <= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,11 @@ from swarmx.errors import BadInput
 from swarmx.presets import PRESETS, preset
 from swarmx.sim import simulate
 from swarmx.sim.report import Meta, write_report
-from swarmx.sim.suites import QUICK, Material, Plan, material_of, suite
+from swarmx.sim.suites import QUICK, SUITES, Material, Plan, material_of, suite
 from swarmx.sim.suites.cells import REFERENCES, Cell
 from swarmx.sim.suites.engines import recorded_cluster
 from swarmx.sim.suites.evaluation import evaluate, fidelity_of
-from swarmx.sim.suites.outcome import Outcome, critical_parts, run_cell
+from swarmx.sim.suites.outcome import Outcome, critical_parts
 from swarmx.sim.suites.run import run_cells
 from swarmx.sim.suites.summary import Group, max_loads, rows_of
 from swarmx.sim.suites.worlds import no_queue_s
@@ -80,6 +81,11 @@ def test_a_suite_on_a_log_runs_all_its_policies_in_the_same_world(material: Mate
     assert one.cluster == other.cluster
     assert chosen.about
     assert all(key.endswith("_s") or value >= 0 for key, value in chosen.settings(material).items())
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_suite_can_be_sent_to_another_process(name: str) -> None:
+    assert pickle.loads(pickle.dumps(SUITES[name])).name == name
 
 
 def test_the_default_plans_hold_the_references_at_every_load() -> None:
@@ -151,7 +157,7 @@ def test_no_policy_beats_the_latency_without_a_queue(material: Material) -> None
 
 def test_a_cell_counts_every_workflow_that_arrived(material: Material) -> None:
     chosen = suite("headline")
-    found = run_cell(chosen, material, chosen.cells(material, PLAN)[0])
+    found = chosen.outcome(material, chosen.cells(material, PLAN)[0])
     assert found.workflow[0] == PLAN.workflows
     assert found.no_end == 0
 
@@ -191,7 +197,7 @@ def test_one_queue_on_equal_replicas_serves_like_a_clairvoyant_router(material: 
     # does that by waiting, the router by knowing all lengths
     chosen = suite("headline")
     pair = (("central_fcfs", None), ("clairvoyant", "oracle"))
-    queue, router = (run_cell(chosen, material, Cell("headline", "made", "hom", 0.9, p, a, 3, 60)) for p, a in pair)
+    queue, router = (chosen.outcome(material, Cell("headline", "made", "hom", 0.9, p, a, 3, 60)) for p, a in pair)
     assert queue.workflow[3] == pytest.approx(router.workflow[3], rel=0.05)
 
 

@@ -1,14 +1,15 @@
 """A suite is a list of cells; a cell is one simulation: a policy, an arm, a load, a seed.
 
-A suite says two things: which cells there are, and what world a cell runs in. Running, caching, pairing by seed and
-reporting are the same for every suite.
+A suite says two things: which cells there are, and what the outcome of one is. Most suites describe a world and
+leave the rest to `outcome.simulated`; those whose replicas come and go run their cells themselves. Processes, caching,
+pairing by seed and reporting are the same for every suite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from swarmx.presets import PRESETS
 from swarmx.scaling import SCALERS
 from swarmx.sim import Arm, Cluster, Timing, Workload
 from swarmx.sim.suites.material import Material
+
+if TYPE_CHECKING:
+    from swarmx.sim.suites.outcome import Outcome
 
 Array = NDArray[np.float64]
 LED = "least_outstanding_per_speed"
@@ -118,7 +122,7 @@ class World:
 
 
 class Suite(Protocol):
-    """What the registry holds."""
+    """What the registry holds. It must pickle: cells run in other processes."""
 
     @property
     def name(self) -> str: ...
@@ -127,14 +131,25 @@ class Suite(Protocol):
     def about(self) -> str:
         """One line for `swarmx policies`."""
 
+    @property
+    def needs_log(self) -> bool:
+        """Whether its cells are made from the material's workflows."""
+
     def cells(self, material: Material, plan: Plan) -> list[Cell]:
         """All cells, in the order of the report."""
 
-    def world(self, material: Material, cell: Cell) -> World:
-        """The world of one cell: the same workload and arrivals for every policy and arm of a seed."""
+    def outcome(self, material: Material, cell: Cell) -> Outcome:
+        """Run one cell. Draws depend on the cell's seed alone, so that policies and arms of a seed are paired."""
 
     def settings(self, material: Material) -> Mapping[str, float]:
         """Numbers that the suite measured or chose, for `meta.settings`; `<regime>/no_queue_p99_s` among them."""
+
+
+class InWorlds(Protocol):
+    """A suite whose cells differ in nothing but their world and their policy; see `outcome.simulated`."""
+
+    def world(self, material: Material, cell: Cell) -> World:
+        """The world of one cell: the same workload and arrivals for every policy and arm of a seed."""
 
 
 def arms_of(policy: str, every: bool, known: tuple[str, ...]) -> tuple[str | None, ...]:

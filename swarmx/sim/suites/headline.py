@@ -13,6 +13,7 @@ from swarmx.sim.arms import cut_tokens
 from swarmx.sim.capacity import Capacity, capacity
 from swarmx.sim.suites.cells import Cell, Plan, World, sweep
 from swarmx.sim.suites.material import MODEL, Material
+from swarmx.sim.suites.outcome import Outcome, simulated
 from swarmx.sim.suites.worlds import call_alone_s, no_queue_p99_s, resampled_world
 
 CALL_S = 5.0  # mean duration of a call at speed 1 when the log says nothing about durations
@@ -29,6 +30,7 @@ class Headline:
 
     name: str = "headline"
     about: str = "recorded workflows on 12 one-call-at-a-time replicas, mixed (het) and equal (hom) speeds"
+    needs_log: bool = True
 
     def cells(self, material: Material, plan: Plan) -> list[Cell]:
         return sweep(self.name, material.name, REGIMES, plan, material.arms)
@@ -37,6 +39,9 @@ class Headline:
         replicas, rate = _pool(material, cell.regime)
         engines = {r.device: EngineConstants(r.service.a / r.speed) for r in replicas.replicas}
         return resampled_world(material, cell, replicas, rate, engines)
+
+    def outcome(self, material: Material, cell: Cell) -> Outcome:
+        return simulated(self, material, cell)
 
     def settings(self, material: Material) -> Mapping[str, float]:
         out = {}

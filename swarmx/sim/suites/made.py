@@ -123,6 +123,7 @@ class Made:
     share: float = 1.0
     short_share: float = 0.4
     short_seeds: int = 1
+    needs_log: bool = False
 
     def regime(self, name: str) -> Regime:
         return next(r for r in self.regimes if r.name == name)

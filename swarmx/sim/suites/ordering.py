@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from swarmx.scheduler import Scheduler
 from swarmx.sim import Arm, CallTable, Cluster, Timing, Workload, percentiles, simulate
 from swarmx.sim.contracts import SimulatedScheduler
-from swarmx.sim.suites.cells import QUICK, Cell, Plan, World
+from swarmx.sim.suites.cells import QUICK, Cell, Plan
 from swarmx.sim.suites.material import Material
 from swarmx.sim.suites.outcome import CURVE, Outcome, critical_parts
 
@@ -59,6 +59,7 @@ class Contest:
     loads: tuple[float, ...]
     build: Build
     paper: Mapping[str, float] = field(default_factory=dict)
+    needs_log: bool = False
 
     def cells(self, material: Material, plan: Plan) -> list[Cell]:
         return [
@@ -67,11 +68,6 @@ class Contest:
             for policy in self.policies
             for seed in plan.seeds
         ]
-
-    def world(self, material: Material, cell: Cell) -> World:
-        trial = self.build(cell.policy, cell.load, cell.seed, cell.workflows <= QUICK.workflows)
-        calls = np.full(trial.workload.call_count, np.inf)
-        return World(trial.workload, trial.cluster, trial.arm, trial.slo_s, calls, None, trial.timing)
 
     def outcome(self, material: Material, cell: Cell) -> Outcome:
         """Run one cell."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from swarmx.presets import preset
 from swarmx.sim import CallTable, percentiles, simulate
-from swarmx.sim.suites.cells import VARIANTS, Cell, Suite, World
+from swarmx.sim.suites.cells import VARIANTS, Cell, InWorlds, World
 from swarmx.sim.suites.material import Material
 
 Array = NDArray[np.float64]
@@ -53,11 +52,8 @@ class Outcome:
     extra: tuple[tuple[str, float], ...] = ()
 
 
-def run_cell(suite: Suite, material: Material, cell: Cell) -> Outcome:
-    """Simulate one cell, or let the suite do it that runs its cells itself. Draws depend on the cell's seed alone."""
-    own: Callable[[Material, Cell], Outcome] | None = getattr(suite, "outcome", None)
-    if own is not None:
-        return own(material, cell)
+def simulated(suite: InWorlds, material: Material, cell: Cell) -> Outcome:
+    """Run one cell in its world under the preset or variant that it names."""
     world = suite.world(material, cell)
     engines = None if world.engines is None else dict(world.engines)
     name, options = VARIANTS.get(cell.policy, (cell.policy, {}))

@@ -11,6 +11,7 @@ from swarmx.sim import Cluster
 from swarmx.sim.capacity import Capacity, capacity
 from swarmx.sim.suites.cells import Cell, Plan, World, sweep
 from swarmx.sim.suites.material import MODEL, Material
+from swarmx.sim.suites.outcome import Outcome, simulated
 from swarmx.sim.suites.worlds import no_queue_p99_s, resampled_world
 
 REGIMES = ("as_recorded", "hom")
@@ -22,6 +23,7 @@ class RealLog:
 
     name: str = "real_log"
     about: str = "recorded workflows on batched engines fitted from the log: as recorded, and all of one kind"
+    needs_log: bool = True
 
     def cells(self, material: Material, plan: Plan) -> list[Cell]:
         fewer = replace(plan, workflows=max(plan.workflows // 2, 1))  # a log's few replicas settle sooner
@@ -30,6 +32,9 @@ class RealLog:
     def world(self, material: Material, cell: Cell) -> World:
         replicas, rate = _pool(material, cell.regime)
         return resampled_world(material, cell, replicas, rate, {r.device: r.service for r in replicas.replicas})
+
+    def outcome(self, material: Material, cell: Cell) -> Outcome:
+        return simulated(self, material, cell)
 
     def settings(self, material: Material) -> Mapping[str, float]:
         out = {}

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from swarmx.files import replacing
 from swarmx.sim.suites.cells import Cell, Suite
 from swarmx.sim.suites.material import Material
-from swarmx.sim.suites.outcome import Outcome, run_cell
+from swarmx.sim.suites.outcome import Outcome
 
 Progress = Callable[[str], None]
 
@@ -70,7 +70,7 @@ def _computed(
     suite: Suite, material: Material, cells: Sequence[Cell], processes: int
 ) -> Iterable[tuple[Cell, Outcome]]:
     if processes == 1 or len(cells) < 2:
-        yield from ((cell, run_cell(suite, material, cell)) for cell in cells)
+        yield from ((cell, suite.outcome(material, cell)) for cell in cells)
         return
     # spawn: a training run before this may have left threads behind, which a fork would copy locked
     context = multiprocessing.get_context("spawn")
@@ -93,7 +93,8 @@ def _prepare(suite: Suite, material: Material) -> None:
 
 def _run(cell: Cell) -> Outcome:
     assert _here is not None
-    return run_cell(*_here, cell)
+    suite, material = _here
+    return suite.outcome(material, cell)
 
 
 def _keep(path: Path, cell: Cell, outcome: Outcome) -> None:

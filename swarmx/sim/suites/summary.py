@@ -10,6 +10,7 @@ import numpy as np
 from swarmx.sim import compare
 from swarmx.sim.report import Curve, Level, Ratio, Row
 from swarmx.sim.suites.cells import REFERENCES, Cell
+from swarmx.sim.suites.equal_cost import OURS, QUALITIES, Setting, at_equal, family
 from swarmx.sim.suites.outcome import CURVE, PARTS, Outcome
 
 Group = tuple[str, str, str, float, str, str | None]  # suite, workload, regime, load, policy, arm
@@ -60,8 +61,21 @@ def _row(group: Group, groups: Grouped, level: Level, most: float | None) -> Row
         max_rate_at_slo=most if whole else None,
         replica_seconds=float(np.mean([o.replica_seconds for o in found])), mean_replicas=_replicas(found),
         flaps=round(float(np.mean([o.flaps for o in found]))), vs=_ratios(group, groups, level),
-        extra=_extra(found) if whole else {},
+        extra={**_extra(found), **_at_equal(group, groups)} if whole else {},
     )  # fmt: skip
+
+
+def _at_equal(group: Group, groups: Grouped) -> dict[str, float]:
+    """`tail_demand_at_equal_<quality>_<figure>` of a scaler's row, see `equal_cost`."""
+    curve = [Setting(g[4], found) for g, found in groups.items() if g[:4] == group[:4] and family(g[4]) == OURS]
+    if len(curve) < 3 or family(group[4]) == OURS:
+        return {}
+    rival = Setting(group[4], groups[group])
+    return {
+        f"{OURS}_at_equal_{quality}_{name}": value
+        for quality in QUALITIES
+        for name, value in at_equal(rival, curve, quality).items()
+    }
 
 
 def _extra(found: Sequence[Outcome]) -> dict[str, float]:
