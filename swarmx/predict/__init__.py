@@ -3,7 +3,7 @@
 text, features      what is read of a call          targets, split      what is learned from a log, and on which rows
 embed, runtime      the predictor that runs         bundle              its directory on disk
 baselines           quantiles per type: fallback    calibrate, metrics  honesty
-encoder, neural, semantic       the text encoder    ridge, start, network, fit          the heads (train extra)
+encoder, neural, semantic       the text encoder    ridge, start, network, fit, heads   the heads (train extra)
 export, train, evaluate, card, tracking             from a log to a model directory
 explain, picture    what `swarmx predict` shows
 """

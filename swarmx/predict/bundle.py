@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,14 @@ def read_manifest(directory: Path) -> dict[str, Any]:
                 f"{file} does not match its checksum in manifest.json; copy it again or train the model again"
             )
     return manifest
+
+
+def copy_encoder(source: Path, directory: Path) -> None:
+    """Copy the encoder's files from one model directory to another. Raises BadInput when one is missing."""
+    for name in ENCODER_FILES:
+        if not (source / name).is_file():
+            raise BadInput(f"{source / name} is missing; an encoder directory holds {', '.join(ENCODER_FILES)}")
+        shutil.copyfile(source / name, directory / name)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from swarmx.quantiles import LEVELS
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, float], None]  # what is done, share of it in [0, 1]
+CHUNK = 8192  # rows evaluated at once: 8 members, 3 targets, 16 levels, and as much again in between are 50 MB
 TYPE_ROWS = 10  # rows before a call type becomes a feature
 
 
@@ -122,11 +123,23 @@ def fit_heads(
     rows = Rows(start, ridge, seen, types, torch.from_numpy(np.tile(logs, (2, 1))).float())
     left_out, trains, stops = _masks(groups, fold, config)
     epochs = _train(heads, rows, trains, stops, config, progress)
-    with torch.no_grad():
-        grids = heads.grids(rows.start, rows.ridge, rows.seen, rows.types).double().numpy()  # (M, 2 N, T, K)
-    unseen = left_out / left_out.sum(axis=0)  # (M, 2 N)
-    own = (grids * unseen[:, :, None, None]).sum(axis=0).reshape(2, *values.shape, len(LEVELS))
+    own = _out_of_fold(heads, rows, left_out / left_out.sum(axis=0)).reshape(2, *values.shape, len(LEVELS))
     return Fitted(heads, vocabulary, own, r2, epochs)
+
+
+@torch.no_grad()
+def _out_of_fold(heads: Heads, rows: Rows, unseen: Array) -> Array:
+    """Log quantiles (2 N, T, K), the mean over the members of weight unseen (M, 2 N)."""
+    parts = []
+    for at in _parts(len(rows.ridge)):
+        grids = heads.grids(rows.start[at], rows.ridge[at], rows.seen[at], rows.types[at]).double().numpy()
+        parts.append((grids * unseen[:, at, None, None]).sum(axis=0))  # (rows, T, K)
+    return np.concatenate(parts)
+
+
+def _parts(rows: int) -> list[slice]:
+    """Stretches of rows whose grids of all members fit into memory at once."""
+    return [slice(start, start + CHUNK) for start in range(0, rows, CHUNK)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,14 +243,17 @@ def _train(heads: Heads, rows: Rows, trains: Tensor, stops: Tensor, config: FitC
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(config.epochs, 1))
 
     def losses(at: Tensor | slice, mask: Tensor) -> Tensor:
+        """Sum of the loss over the masked rows, (M,)."""
         grids = heads.grids(rows.start[at], rows.ridge[at], rows.seen[at], rows.types[at])
         loss = (pinball(grids, rows.logs[at], levels, weights) / heads.scale).mean(-1)  # (M, rows)
-        return (loss * mask[:, at]).sum(1) / mask[:, at].sum(1).clamp_min(1)
+        return (loss * mask[:, at]).sum(1)
+
+    watched = torch.split(torch.nonzero(stops.any(0))[:, 0], CHUNK)  # rows that some member stops on
 
     def stopping_losses() -> Tensor:
         heads.eval()
         with torch.no_grad():
-            return losses(slice(None), stops)
+            return torch.stack([losses(at, stops) for at in watched]).sum(0) / stops.sum(1).clamp_min(1)
 
     best, kept = stopping_losses(), deepcopy(heads.members.state_dict())
     since, epoch = 0, 0
@@ -245,7 +261,7 @@ def _train(heads: Heads, rows: Rows, trains: Tensor, stops: Tensor, config: FitC
         heads.train()
         for at in torch.randperm(len(rows.ridge), generator=draw).split(config.batch):  # type: ignore[no-untyped-call]
             optimiser.zero_grad(set_to_none=True)
-            losses(at, trains).sum().backward()  # type: ignore[no-untyped-call]
+            (losses(at, trains) / trains[:, at].sum(1).clamp_min(1)).sum().backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         schedule.step()
         now = stopping_losses()

@@ -21,7 +21,7 @@ from swarmx.predict.baselines import GroupQuantiles
 from swarmx.predict.bundle import read_json, read_manifest
 from swarmx.predict.calibrate import Calibration, ordered
 from swarmx.predict.embed import TextEncoder, session
-from swarmx.predict.features import features
+from swarmx.predict.features import Features, features
 from swarmx.predict.targets import CALLS, TOKENS, WORK
 from swarmx.quantiles import LEVELS, QuantileGrid
 from swarmx.types import Call, CallRecord, Prediction, Source
@@ -138,14 +138,23 @@ class Predictor:
         return values, sources
 
     def _neural(self, calls: Sequence[Call | CallRecord]) -> Array:
-        assert self.heads is not None
         found = features(calls)
         n = len(calls)
         embedding = self.encoder.embed(found.texts) if self.encoder else np.zeros((n, 0), np.float32)
-        types = np.array([self._types.get(kind, 0) for kind, _ in found.labels], np.int64)
+        return self.from_features(found, embedding)
+
+    def from_features(self, found: Features, embedding: NDArray[np.float32]) -> Array:
+        """The network's quantiles (N, T, K), calibrated, in natural units, without the cap of max_tokens.
+
+        embedding : (N, E) of the texts by this model's encoder
+        Raises BadInput when the model has no network, and what onnxruntime raises when a feature does not fit it.
+        """
+        if self.heads is None:
+            raise BadInput("the model has learned from no text; train it on a log with prompts")
+        types = np.array([self._types.get(kind, 0) for kind, _ in found.labels], np.int64).reshape(-1)
         feed = {
             "embedding": embedding, "counts": found.counts, "type_id": types,
-            "model_id": np.array([self._models.get(model, 0) for _, model in found.labels], np.int64),
+            "model_id": np.array([self._models.get(model, 0) for _, model in found.labels], np.int64).reshape(-1),
             "gram_ids": found.gram_ids, "gram_weights": found.gram_weights,
         }  # fmt: skip
         logs = self.heads.run(None, {name: value for name, value in feed.items() if name in self._inputs})[0]

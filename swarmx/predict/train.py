@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,13 +14,13 @@ from numpy.typing import NDArray
 from swarmx.errors import BadInput
 from swarmx.files import replacing_directory
 from swarmx.predict.baselines import fit_groups, keys_of
-from swarmx.predict.bundle import ENCODER_FILES, read_json, shipped, write_manifest
+from swarmx.predict.bundle import copy_encoder, read_json, shipped, write_manifest
 from swarmx.predict.embed import TextEncoder
 from swarmx.predict.evaluate import evaluate
 from swarmx.predict.features import features
-from swarmx.predict.fit import FitConfig, Progress, fit_heads
+from swarmx.predict.fit import FitConfig, Progress
 from swarmx.predict.runtime import Predictor
-from swarmx.predict.split import folds, groups_of, testing_rows
+from swarmx.predict.split import groups_of, testing_rows
 from swarmx.predict.targets import Targets, targets, usable
 from swarmx.quantiles import LEVELS
 from swarmx.types import CallRecord
@@ -142,15 +141,10 @@ def _fit_text(
     config: TrainConfig, progress: Progress, notes: list[str],
 ) -> dict[str, Any]:  # fmt: skip
     """Fit, calibrate and export the head; returns its part of the manifest and may add to the notes."""
-    from swarmx.predict.calibrate import calibrate
-    from swarmx.predict.export import export_heads
+    from swarmx.predict.heads import Material, write_heads
 
-    source = config.encoder or shipped()
     progress("embeddings", 0.0)
-    for name in ENCODER_FILES:
-        if not (source / name).is_file():
-            raise BadInput(f"{source / name} is missing; an encoder directory holds {', '.join(ENCODER_FILES)}")
-        shutil.copyfile(source / name, directory / name)
+    copy_encoder(config.encoder or shipped(), directory)
     if taught := read_json(directory / "encoder.json").get("learned_from"):
         notes.append(
             f"The encoder has learned from {taught}: if that is this log, the out-of-fold predictions of its training "
@@ -159,33 +153,14 @@ def _fit_text(
     found = features(calls)
     embedding = TextEncoder.load(directory).embed(found.texts)
     progress("embeddings", 1.0)
-    fold = folds(groups, config.fit.members, config.fit.seed, [call.type for call in calls])
-    fitted = fit_heads(found, embedding, learned.values, groups, fold, config.fit, progress)
-    _, place, repeats = np.unique(np.array(found.texts), return_inverse=True, return_counts=True)
-    weights, logs = 1 / repeats[place], np.log1p(learned.values)
-    export_heads(fitted.heads, directory / "heads.onnx")
-    corrections = {
-        name: [calibrate(mode[:, t], logs[:, t], weights) for mode in fitted.out_of_fold]
-        for t, name in enumerate(learned.names)
-    }
-    _write_out_of_fold(
-        directory, calls, [corrections[n][0].apply(fitted.out_of_fold[0][:, t]) for t, n in enumerate(corrections)]
-    )
-    return {
-        "types": list(fitted.vocabulary.types),
-        "models": list(fitted.vocabulary.models),
-        "calibration": {name: [mode.as_json() for mode in modes] for name, modes in corrections.items()},
-        "fit": {
-            "epochs": fitted.epochs,
-            "seed": config.fit.seed,
-            "ridge_r2_out_of_fold": fitted.ridge_r2.round(4).tolist(),
-        },
-    }
+    description, logs = write_heads(directory, Material(found, embedding, learned, groups), config.fit, progress)
+    _write_out_of_fold(directory, calls, logs[0])
+    return description
 
 
-def _write_out_of_fold(directory: Path, calls: Sequence[CallRecord], logs: Sequence[NDArray[np.float64]]) -> None:
+def _write_out_of_fold(directory: Path, calls: Sequence[CallRecord], logs: NDArray[np.float64]) -> None:
     """Calibrated grids of the training rows by the members that had not seen the row's template: a simulation of the
     training log needs predictions as good as they will be on new templates, not better."""
-    values = np.expm1(np.maximum(np.stack(logs, axis=1), 0.0)).astype(np.float32)  # (N, T, K)
+    values = np.expm1(np.maximum(logs, 0.0)).astype(np.float32)  # (N, T, K)
     ids = np.array([call.call_id for call in calls], dtype=np.str_)
     np.savez_compressed(directory / OUT_OF_FOLD, call_id=ids, values=values)

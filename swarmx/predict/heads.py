@@ -1,0 +1,60 @@
+"""The heads of a model directory: fitted on features and embeddings, calibrated, exported. The text is not needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swarmx.predict.calibrate import calibrate
+from swarmx.predict.export import export_heads
+from swarmx.predict.features import Features
+from swarmx.predict.fit import FitConfig, Progress, fit_heads
+from swarmx.predict.split import folds
+from swarmx.predict.targets import Targets
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What heads learn from, N calls. features : their texts may be digests, equal for equal texts
+
+    embedding : (N, E) of each text; learned : their targets; groups : (N,) prompt groups, kept together in folds
+    """
+
+    features: Features
+    embedding: NDArray[np.float32]
+    learned: Targets
+    groups: NDArray[np.str_]
+
+
+def write_heads(
+    directory: Path, material: Material, config: FitConfig, progress: Progress
+) -> tuple[dict[str, Any], NDArray[np.float64]]:
+    """Fit and calibrate; write `heads.onnx`. Returns its part of the manifest, and calibrated log quantiles
+    (2, N, T, K) by members that had not seen the row's group, with its type and without."""
+    found, learned = material.features, material.learned
+    fold = folds(material.groups, config.members, config.seed, [kind or None for kind, _ in found.labels])
+    fitted = fit_heads(found, material.embedding, learned.values, material.groups, fold, config, progress)
+    _, place, repeats = np.unique(np.array(found.texts), return_inverse=True, return_counts=True)
+    weights, logs = 1 / repeats[place], np.log1p(learned.values)
+    export_heads(fitted.heads, directory / "heads.onnx")
+    corrections, own = {}, fitted.out_of_fold
+    for t, name in enumerate(learned.names):
+        modes = [calibrate(mode[:, t], logs[:, t], weights) for mode in own]
+        for mode, found_shifts in zip(own, modes, strict=True):
+            mode[:, t] = found_shifts.apply(mode[:, t])
+        corrections[name] = [mode.as_json() for mode in modes]
+    description = {
+        "types": list(fitted.vocabulary.types),
+        "models": list(fitted.vocabulary.models),
+        "calibration": corrections,
+        "fit": {
+            "epochs": fitted.epochs,
+            "seed": config.seed,
+            "ridge_r2_out_of_fold": fitted.ridge_r2.round(4).tolist(),
+        },
+    }
+    return description, own
