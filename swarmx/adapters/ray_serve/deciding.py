@@ -7,10 +7,10 @@ last one is repeated.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Any
 
 from swarmx.adapters.ray_serve.demand import Deployment
@@ -19,7 +19,7 @@ from swarmx.scaler import PoolSettings, Scaler
 from swarmx.scaling import ScalingPolicy, scaling_preset
 from swarmx.scaling.bounded import Bounds
 from swarmx.scaling.budget import DeviceKind
-from swarmx.scaling.decisions import Scale, ScaleReceipt, Want
+from swarmx.scaling.decisions import ScaleReceipt, Want
 from swarmx.scaling.history import History
 from swarmx.scaling.queue_length import QueueLength
 from swarmx.scaling.samples import PoolSample
@@ -59,6 +59,7 @@ class Decider:
     decisions: int = 0
     _deployments: dict[str, Deployment] = field(default_factory=dict)
     _decided: dict[str, int] = field(default_factory=dict)
+    _told: dict[str, tuple[int, int]] = field(default_factory=dict)  # the last step that has its receipt
     _decided_s: float = float("-inf")
     _complained_s: float = float("-inf")
 
@@ -85,8 +86,10 @@ class Decider:
         for scale in self.scaler.step(samples):
             self._decided[scale.pool] = scale.target
             self.decisions += 1
-            if scale.receipt is not None and scale.target != contexts[scale.pool].target_num_replicas:
-                self._tell(scale)
+            step = (int(contexts[scale.pool].target_num_replicas), scale.target)
+            if scale.receipt is not None and step[0] != step[1] and self._told.get(scale.pool) != step:
+                self._told[scale.pool] = step
+                self.on_receipt(scale.receipt)
 
     def _settings(self, name: str, ctx: Any) -> PoolSettings:
         """The bounds with Serve's own minimum and maximum, which follow the target capacity."""
@@ -95,14 +98,9 @@ class Decider:
         kind = DeviceKind(units=self.units.get(name, 1.0))
         return PoolSettings(bounds, (kind,), self.weights.get(name, 1.0))
 
-    def _tell(self, scale: Scale) -> None:
-        assert scale.receipt is not None
-        log.info("swarmx scale %s", json.dumps(asdict(scale.receipt)))
-        self.on_receipt(scale.receipt)
-
     def _complain(self, contexts: Mapping[str, Any], problem: Exception) -> None:
-        now = max((getattr(ctx, "current_time", 0.0) or 0.0 for ctx in contexts.values()), default=0.0)
-        if abs(now - self._complained_s) >= COMPLAIN_S:
+        now = monotonic()
+        if now - self._complained_s >= COMPLAIN_S:
             self._complained_s = now
             names = ", ".join(contexts)
             log.error("swarmx cannot decide for %s (%d times so far): %r", names, self.failures, problem, exc_info=True)

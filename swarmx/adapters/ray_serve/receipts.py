@@ -6,6 +6,7 @@ controller's log holds every one of them as a line of JSON.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import defaultdict, deque
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,7 @@ class Shelf:
 
 
 class Sender:
-    """Puts receipts on the shelf from a thread, so that the control loop waits for nothing; failures are logged."""
+    """Logs receipts and puts them on the shelf, from a thread, so that the control loop waits for nothing."""
 
     def __init__(self, application: str) -> None:
         self.application = application
@@ -45,9 +46,11 @@ class Sender:
     def _send(self, receipt: ScaleReceipt) -> None:
         import ray
 
+        row = asdict(receipt)
+        log.info("swarmx scale %s %s", self.application, json.dumps(row))
         try:
             actor = ray.remote(num_cpus=0)(Shelf).options(name=NAME, namespace=NAMESPACE, get_if_exists=True).remote()
-            actor.put.remote(f"{self.application}/{receipt.pool}", asdict(receipt))
+            actor.put.remote(f"{self.application}/{receipt.pool}", row)
         except Exception as problem:  # a receipt is not worth a replica
             log.warning("swarmx: a scaling receipt was not kept: %r", problem)
 
