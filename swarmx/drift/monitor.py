@@ -1,18 +1,16 @@
-"""The monitor: every finished call with its prediction goes in, an alarm comes out when a group's losses have changed."""
+"""The monitor: finished calls with their predictions go in, an alarm comes out when a group's losses have changed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from swarmx.drift.evidence import DIRECTIONS, Block, Evidence, Finding, window_of
+from swarmx.drift.evidence import DIRECTIONS, Evidence, Finding, window_of
 from swarmx.drift.reference import GroupReference, Ranks, Reference, cell
 from swarmx.drift.scores import Group, scores_of
-from swarmx.drift.window import Figures, Tally, Window, figures
+from swarmx.drift.window import Figures, Window, figures
 from swarmx.quantiles import QuantileGrid
 
 STREAMS = 2  # a record counts for its group and for its device as a whole

@@ -25,7 +25,7 @@ SCHEMA = 1
 class Ranks:
     """A sample of one score, thinned to some of its order statistics.
 
-    edges : (E,) distinct, increasing; counts : (2 E + 1,) rows below the first edge, at it, between it and the next, ...
+    edges : (E,) distinct, increasing; counts : (2 E + 1,) rows below the first edge, at it, up to the next, ...
     Where a new value stands among the rows is known up to the cell it falls into; within a cell all places are equally
     likely, since the edges are order statistics of the sample and the new value is exchangeable with it.
     """

@@ -42,7 +42,7 @@ class Tally:
     pairs: NDArray[np.int64] = field(default_factory=lambda: np.zeros((CELLS, CELLS), np.int64))
 
     def add(self, scores: Scores, observed: float, level: int, row: int, column: int) -> None:
-        """level : index of the first level at or above the observation; row, column : cell of predicted and observed."""
+        """level : index of the first one not below the observation; row, column : cell of predicted, of observed."""
         self.records += 1
         self.loss += scores.loss
         self.losses.update(scores.loss)

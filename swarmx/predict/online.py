@@ -2,17 +2,17 @@
 
 Two corrections, both O(K) numbers a group and both the identity while the predictor is calibrated:
 
-scale   all levels times one factor. A CUSUM of bets on the places of observations in the corrected grid notices that they
-        sit too high or too low (thresholds and bets as in `swarmx.drift.evidence`); the factor then becomes what the
-        calls since the change say at their median. So a doubling of lengths is corrected after a dozen or two calls, at
-        every level at once, those too that are hardly ever exceeded.
+scale   all levels times one factor. A CUSUM of bets on the places of observations in the corrected grid notices that
+        they sit too high or too low (bets as in `swarmx.drift.evidence`); the factor then becomes what the calls since
+        the change say at their median. So a doubling of lengths is corrected after a dozen or two calls, at every level
+        at once, those too that are hardly ever exceeded.
 shape   the shares of observations between neighbouring levels, forgotten at the pace of `memory` records and mixed with
-        `prior` records of a calibrated predictor, re-label the levels: the level that truly lies below a share tau is
-        read off as tau. It mends spread and single levels slowly and what the factor leaves. A change of scale clears it.
+        `prior` records of a calibrated predictor, re-label the levels: the level below which a share tau truly lies is
+        read off as tau. It mends spread, single levels and what the factor leaves. A change of scale clears it.
 
-Gibbs and Candes (2021), Adaptive Conformal Inference Under Distribution Shift, move each level by itself; at tail levels
-that takes thousands of records, see docs/adaptation.md for the comparison. Re-labelling: Kuleshov, Fenner and Ermon
-(2018), Accurate Uncertainties for Deep Learning Using Calibrated Regression.
+Gibbs and Candes (2021), Adaptive Conformal Inference Under Distribution Shift, move each level by itself, see
+docs/adaptation.md for the comparison. Re-labelling: Kuleshov, Fenner and Ermon (2018), Accurate Uncertainties for Deep
+Learning Using Calibrated Regression.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ KNOTS = np.concatenate(([0.0], LEVELS, [1.0]))
 NOMINAL = np.diff(KNOTS)  # (K + 1,) share of a calibrated predictor's observations between its levels
 LARGEST_FACTOR = 1e6
 LARGEST = 1e300  # corrected values beyond this are told as this
+LOG_NOISE = math.log(1.15)  # a smaller change of scale is left to the shape
+REFUTED = 20.0  # what the prior still weighs once a change was noticed
 LOG_LARGEST_FACTOR = math.log(LARGEST_FACTOR)
 
 
@@ -45,6 +47,7 @@ class _Group:
     """factor : log of the scale correction; shares : (K + 1,) decayed counts; labels : (K,) levels to read instead
     above, below : CUSUM and how many records it has run, per bet; recent : log (observed / predicted median)"""
 
+    prior: float
     factor: float
     shares: Array
     labels: Array
@@ -73,19 +76,21 @@ class OnlineCalibration:
     _groups: OrderedDict[Hashable, _Group] = field(default_factory=OrderedDict)
 
     def corrected(self, grid: QuantileGrid, group: Hashable) -> QuantileGrid:
-        """The grid (K,) on `LEVELS` as the group's records have corrected it; not decreasing and finite for any grid."""
+        """The grid (K,) on `LEVELS` as the group's records correct it; finite and not decreasing for any grid."""
         known = self._groups.get(group)
         if known is None:
             return grid
         return QuantileGrid(LEVELS, _apply(known, grid.values))
 
     def observe(self, group: Hashable, grid: QuantileGrid, observed: float) -> None:
-        """A call ended; grid : as the predictor said it, uncorrected. Not finite or negative observations are ignored."""
+        """A call ended; grid : as the predictor said it, uncorrected. Only finite observations >= 0 count."""
         if not (math.isfinite(observed) and observed >= 0):
             return
         known = self._groups.get(group)
         if known is None:
-            known = self._groups[group] = _Group(0.0, np.zeros(len(NOMINAL)), LEVELS, deque(maxlen=self.recent))
+            known = self._groups[group] = _Group(
+                self.prior, 0.0, np.zeros(len(NOMINAL)), LEVELS, deque(maxlen=self.recent)
+            )
             if len(self._groups) > self.most_groups:
                 self._groups.popitem(last=False)
         self._groups.move_to_end(group)
@@ -97,7 +102,7 @@ class OnlineCalibration:
             return
         known.shares *= 1 - 1 / self.memory
         known.shares[bisect_left(LEVELS_LIST, place)] += 1
-        known.labels = self._labels(known.shares)
+        known.labels = self._labels(known)
 
     def reset(self) -> None:
         """Forget everything: the model has changed."""
@@ -107,9 +112,9 @@ class OnlineCalibration:
         """Scale correction of each group, 1 where there is none; for metrics."""
         return {group: math.exp(known.factor) for group, known in self._groups.items()}
 
-    def _labels(self, shares: Array) -> Array:
+    def _labels(self, known: _Group) -> Array:
         """(K,) level of the predictor's grid below which each nominal share of observations lies."""
-        mixed = (shares + self.prior * NOMINAL) / (shares.sum() + self.prior)
+        mixed = (known.shares + known.prior * NOMINAL) / (known.shares.sum() + known.prior)
         truly = np.concatenate(([0.0], np.cumsum(mixed)))
         truly[-1] = 1.0
         labels: Array = np.interp(LEVELS, truly, KNOTS)
@@ -124,12 +129,15 @@ class OnlineCalibration:
         if run < self.fewest:
             return False
         since = list(known.recent)[-min(run, self.recent) :]
-        known.factor = min(max(median(since), -LOG_LARGEST_FACTOR), LOG_LARGEST_FACTOR)
-        known.shares, known.labels = np.zeros(len(NOMINAL)), LEVELS
+        factor = min(max(median(since), -LOG_LARGEST_FACTOR), LOG_LARGEST_FACTOR)
+        moved = abs(factor - known.factor) > LOG_NOISE
+        if moved:
+            known.factor, known.shares, known.labels = factor, np.zeros(len(NOMINAL)), LEVELS
+        known.prior = min(known.prior, REFUTED)
         for sums in (known.above, known.below):
             for state in sums:
                 state[:] = [0.0, 0]
-        return True
+        return moved
 
     def state(self) -> dict[str, Any]:
         """Figures for metrics: groups, and those whose scale is corrected by more than a tenth."""
