@@ -52,6 +52,13 @@ class Admission:
     stall_s: float = inf
     retries: int = 1
 
+    def __post_init__(self) -> None:
+        caps = [*self.class_caps.values(), *([] if self.tenant_cap is None else [self.tenant_cap])]
+        if any(cap < 0 for cap in caps) or self.retries < 0:
+            raise ValueError(f"caps must not be negative, nor retries, got {caps} and {self.retries}")
+        if not self.stall_s > 0 or self.slack < 0 or any(not s > 0 for s in self.slo_s.values()):
+            raise ValueError(f"stall_s and slo_s must be positive, slack not negative, got {self}")
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,8 +11,9 @@ from swarmx.late import LateWalk
 from swarmx.migration import Migration, Stealing
 from swarmx.ordering import Aging, LaneOrder, Order
 from swarmx.preemption import Preemption
+from swarmx.reserve import Reserve
 from swarmx.routing.placement import Placement
-from swarmx.types import Source
+from swarmx.types import Priority, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Combination:
     preemption, migration, stealing : None lets every call end where it was started
     inherits : whether calls take the class of the workflows that wait for them
     admission : who is let in; the default lets in everybody
+    classes : call type or tenant -> class, in the place of what the call says; the type counts first
+    reserve : slots or replicas that are kept for better classes; None keeps none
     block_tokens : size of the blocks that `Call.prefix_blocks` hashes
     """
 
@@ -47,3 +51,5 @@ class Combination:
     stealing: Stealing | None = None
     inherits: bool = False
     admission: Admission = field(default_factory=Admission)
+    classes: Mapping[str, Priority] = field(default_factory=dict)
+    reserve: Reserve | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -14,10 +14,15 @@ from swarmx.guard import ObservedLengths
 from swarmx.ordering import Asked, Hooks, LaneOrder, Order
 from swarmx.state import ClusterState
 from swarmx.trust import Trust
-from swarmx.types import PRIORITIES, Call, Prediction, Source
+from swarmx.types import PRIORITIES, Call, Prediction, Priority, Source
 from swarmx.waiting import Key, Lengths, Waiting, lengths_of
 
 MAX_WORKFLOWS = 100_000  # workflows whose predicted work is remembered
+
+
+def class_of(call: Call) -> int:
+    """The class that the call came with, 0 the best."""
+    return PRIORITIES.index(call.priority)
 
 
 @dataclass
@@ -27,6 +32,7 @@ class Intake:
     tier : best predictions it uses: "neural" any that it is given, "per_type" observed lengths of the call's type,
         "pool_mean" observed lengths of all calls
     own_of, sd_weight, level : what counts as the call's own output tokens: "mean", "mean_sd" or "quantile"
+    classes : call type or tenant -> class, whatever the call says of itself
     """
 
     order: Order | LaneOrder
@@ -36,12 +42,18 @@ class Intake:
     level: float = 0.95
     observed: ObservedLengths = field(default_factory=ObservedLengths)
     trust: Trust = field(default_factory=Trust)
-    levels: Callable[[Call], int] = lambda call: PRIORITIES.index(call.priority)
+    levels: Callable[[Call], int] = class_of
+    classes: Mapping[str, Priority] = field(default_factory=dict)
     _works: OrderedDict[str, float] = field(default_factory=OrderedDict)
     _last: tuple[Prediction, int | None, Lengths] | None = None
 
     def __post_init__(self) -> None:
         self.hooks = Hooks.of(self.order)
+
+    def classed(self, call: Call) -> Call:
+        """The call in the class that its type, else its tenant, was given."""
+        given = self.classes.get(call.type or "") or self.classes.get(call.tenant)
+        return call if given is None or given == call.priority else replace(call, priority=given)
 
     def entry(
         self, call: Call, prediction: Prediction | None, since_s: float, cluster: ClusterState, batched: bool

@@ -113,7 +113,8 @@ class _Walk:
         place, size = 0, FIRST_CHUNK
         while self.left > 0 and place < len(self.queue):
             rows = self.queue.rows(place, size)
-            calls = self.queue.slice(place, size) if self.queue.tracking_prefix or self.queue.refused else ()
+            named = self.queue.tracking_prefix or self.queue.refused or self.cluster.reserve is not None
+            calls = self.queue.slice(place, size) if named else ()
             row, target, looked = self._next(rows, calls, 0, np.empty(len(rows), dtype=np.int64))
             self.left -= looked
             place += row
@@ -135,7 +136,8 @@ class _Walk:
 
     def _next(self, rows: Array, calls: Sequence[Waiting], begin: int, pins: NDArray[np.int64]) -> tuple[int, int, int]:
         live, cached = _prefixes(calls, self.cluster) if self.queue.tracking_prefix else (EMPTY, EMPTY)
-        blocked = _blocked(calls, self.cluster, self.now) if self.queue.refused else NONE_BLOCKED
+        some = self.queue.refused or self.cluster.reserve is not None
+        blocked = _blocked(calls, self.cluster, self.now) if some else NONE_BLOCKED
         row, target, looked = kernel_walk.walk(
             self.cluster.replicas, rows, begin, blocked, live, cached, self.reserved,
             self.order, self.starts, self.keys, self.width, self.typical, self.now, *self.weights, pins,
@@ -163,10 +165,14 @@ def _prefixes(calls: Sequence[Waiting], cluster: ClusterState) -> tuple[Array, A
 
 
 def _blocked(calls: Sequence[Waiting], cluster: ClusterState, now: float) -> NDArray[np.bool_]:
-    """(W, R) replicas that refused the call a moment ago."""
+    """(W, R) replicas that refused the call a moment ago, or keep their free slots for better classes."""
     blocked = np.zeros((len(calls), len(cluster.states)), dtype=np.bool_)
     for row, waiting in enumerate(calls):
         for replica, until in waiting.refused.items():
             if until > now and replica in cluster.index:
                 blocked[row, cluster.index[replica]] = True
+    if cluster.reserve is not None and len(calls):
+        levels = [w.level for w in calls]
+        closed = {k: cluster.reserve.closed(k, cluster.states, cluster.replicas) for k in set(levels)}
+        blocked |= np.array([closed[level] for level in levels])
     return blocked

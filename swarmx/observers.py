@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from swarmx.admission import Gate
 from swarmx.fairness import Ledger
 from swarmx.inheritance import Inheritance
 from swarmx.ordering import Hooks
+from swarmx.sharing import Sharing
 from swarmx.types import Call
 from swarmx.waiting import Waiting
 
@@ -20,6 +21,12 @@ class Observers:
     gate: Gate
     ledger: Ledger
     inheritance: Inheritance | None = None
+    sharing: Sharing = field(default_factory=Sharing)
+
+    def entered(self, waiting: Waiting, now: float) -> None:
+        """It waits, for the first time or again."""
+        self.gate.entered(waiting)
+        self.sharing.entered(waiting.call.id, waiting.call.tenant, now)
 
     def arrived(self, call: Call) -> bool:
         """True when the class of waiting calls may have risen."""
@@ -30,16 +37,19 @@ class Observers:
         """It was not let in, or given up."""
         self.ledger[waiting.call.tenant].rejected += 1
         self.gate.left(waiting.call.id)
+        self.sharing.over(waiting.call.id, waited=True)
         self._over(waiting)
         self.hooks.withdrawn(waiting, now)
 
     def started(self, waiting: Waiting, now: float) -> None:
         self.hooks.started(waiting, now)
         self.gate.started(waiting.call.id, now)
+        self.sharing.started(waiting.call.id, waiting.call.prompt_tokens, now)
         self.ledger.dispatch(waiting.call.tenant, now - waiting.since_s)
 
     def progressed(self, waiting: Waiting, tokens: float, now: float) -> None:
         self.hooks.progressed(waiting, tokens - waiting.attained, now)
+        self.sharing.progressed(waiting.call.id, tokens - waiting.attained)
         self.gate.progressed(waiting.call.id, tokens, now)
 
     def stopped(self, waiting: Waiting, tokens: float, now: float, over: bool) -> None:
@@ -47,12 +57,14 @@ class Observers:
         call = waiting.call
         self.hooks.stopped(waiting, max(tokens - waiting.attained, 0.0), now, over)
         self.gate.stopped(call.id)
+        self.sharing.stopped(call.id, max(tokens - waiting.attained, 0.0))
         if over:
+            self.sharing.over(call.id, waited=False)
             prompt = call.prompt_tokens - waiting.attained
             self.ledger.finish(call.tenant, prompt + tokens, now - waiting.since_s)
             self._over(waiting)
         else:
-            self.gate.entered(waiting)
+            self.entered(waiting, now)
 
     def interrupted(self, waiting: Waiting, tokens: float, now: float) -> None:
         """It was taken off its replica."""
@@ -62,6 +74,7 @@ class Observers:
     def withdrawn(self, waiting: Waiting, now: float) -> None:
         self.hooks.withdrawn(waiting, now)
         self.gate.left(waiting.call.id)
+        self.sharing.over(waiting.call.id, waited=True)
         self._over(waiting)
 
     def _over(self, waiting: Waiting) -> None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from swarmx import kernel
 from swarmx.routing.placement import outstanding
 from swarmx.state import ClusterState
-from swarmx.types import Call
+from swarmx.types import PRIORITIES, Call
 from swarmx.waiting import Waiting
 
 
@@ -20,6 +20,8 @@ def usable(cluster: ClusterState, waiting: Waiting, now: float) -> NDArray[np.bo
     for replica, until in waiting.refused.items():
         if until > now and replica in cluster.index:
             found[cluster.index[replica]] = False
+    if cluster.reserve is not None:
+        found &= ~cluster.reserve.closed(waiting.level, cluster.states, table)
     return found
 
 
@@ -50,4 +52,7 @@ def impossible(cluster: ClusterState, call: Call) -> str | None:
     longest = max(min(s.context_tokens, s.kv_capacity_tokens) for s in cluster.states)
     if call.prompt_tokens + 1 > longest:
         return f"a prompt of {call.prompt_tokens} tokens fits no replica; the largest takes {longest - 1}"
+    reserve = cluster.reserve
+    if reserve is not None and reserve.excluded(PRIORITIES.index(call.priority), cluster.states).all():
+        return f"every replica is reserved for better classes than {call.priority}"
     return None

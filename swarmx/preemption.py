@@ -136,6 +136,12 @@ class Preemption:
     backfill_s: float = 10.0
     slice_tokens: float = 256.0
 
+    def __post_init__(self) -> None:
+        if any(not 0 <= share <= 1 for share in self.quotas.values()) or sum(self.quotas.values()) > 1:
+            raise ValueError(f"quotas must be shares that add up to at most 1, got {dict(self.quotas)}")
+        if self.most < 0 or self.look < 1:
+            raise ValueError(f"most must not be negative and look at least 1, got {self.most} and {self.look}")
+
     def decide(
         self, wanting: Sequence[Wanting], running: Sequence[Running], places: Sequence[Place], now: float
     ) -> Iterator[Displacement]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from swarmx.combination import Combination
@@ -11,7 +11,8 @@ from swarmx.engine import EngineConstants, OnlineFit
 from swarmx.errors import BadInput
 from swarmx.late import LateWalk
 from swarmx.migration import Stealing
-from swarmx.ordering import Aging, Fcfs, OldestWorkflow, order_named
+from swarmx.options import combined
+from swarmx.ordering import Aging, Fcfs, OldestWorkflow
 from swarmx.ordering.gamma_boost import GammaBoost
 from swarmx.routing.cache_aware import CacheAware
 from swarmx.routing.completion import Completion
@@ -127,28 +128,12 @@ def preset(name: str, seed: int = 0, engines: dict[str, EngineConstants] | None 
     """A scheduler of that name.
 
     engines : known constants per device kind; what is not given is learned from observed tokens
-    options : fields of `Combination` to replace (`order` may be a name), `harm_weight`, `prefix_weight` of the walk,
-        `overtakes`, `hold_services`, `hold_s`, `share` of the starvation tier, and `work_weight` of the order
+    options : what to have otherwise, as objects or as a configuration file spells them: see `swarmx.options`
     Raises BadInput for an unknown name or option.
     """
     if name not in PRESETS:
         raise BadInput(f"unknown policy {name!r}; choose one of {', '.join(PRESETS)}")
-    if isinstance(options.get("order"), str):
-        options["order"] = order_named(options.pop("order"))
     parts = PRESETS[name].parts()
-    walk = {k: options.pop(k) for k in ("harm_weight", "prefix_weight") if k in options}
-    tier = {k: options.pop(k) for k in ("overtakes", "hold_services", "hold_s", "share") if k in options}
-    if (walk and parts.late is None) or (tier and parts.binding == "immediate"):
-        raise BadInput(f"policy {name!r} does not walk a queue, so {', '.join([*walk, *tier])} cannot be set")
-    if walk and parts.late is not None:
-        parts = replace(parts, late=replace(parts.late, **walk))
-    if tier:
-        parts = replace(parts, aging=replace(parts.aging or Aging(), **tier))
-    if "work_weight" in options:
-        parts = replace(parts, order=OldestWorkflow(options.pop("work_weight")))
-    try:
-        parts = replace(parts, **options)
-    except TypeError:
-        known = ", ".join(Combination.__dataclass_fields__)
-        raise BadInput(f"unknown option {', '.join(options)} for policy {name!r}; known are {known}") from None
+    if options:
+        parts = combined(parts, options)
     return Scheduler(name, parts, OnlineFit(engines), seed)

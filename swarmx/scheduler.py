@@ -25,6 +25,7 @@ from swarmx.intake import Intake
 from swarmx.interruptions import Interruptions
 from swarmx.observers import Observers
 from swarmx.ordering import aging_of, queue_for
+from swarmx.sharing import Sharing
 from swarmx.state import ClusterState
 from swarmx.types import Call, CallRecord, Candidate, Decision, Prediction, Receipt, Reject, ReplicaState, Start
 from swarmx.waiting import Waiting
@@ -48,9 +49,10 @@ class Scheduler:
     def __post_init__(self) -> None:
         parts = self.parts
         self.cluster = ClusterState(self.fit, parts.learns, parts.block_tokens)
+        self.cluster.reserve = parts.reserve
         self.queue = queue_for(parts.order)
         self.aging = aging_of(parts.aging, parts.order)
-        self.intake = Intake(parts.order, parts.tier, parts.own_of, parts.sd_weight, parts.level)
+        self.intake = Intake(parts.order, parts.tier, parts.own_of, parts.sd_weight, parts.level, classes=parts.classes)
         self.rng = np.random.default_rng(self.seed)
         self.mean_service_s = 0.0
         self._look_for_silence_s = 0.0
@@ -61,7 +63,8 @@ class Scheduler:
         inheritance = Inheritance() if parts.inherits else None
         if inheritance is not None:
             self.intake.levels = inheritance.level
-        self.observers = Observers(self.intake.hooks, Gate(parts.admission), Ledger(), inheritance)
+        sharing = Sharing(getattr(parts.order, "weights", None))
+        self.observers = Observers(self.intake.hooks, Gate(parts.admission), Ledger(), inheritance, sharing)
         self.interruptions = Interruptions(
             self.queue, self.cluster, self._bound, self.observers, parts.preemption, parts.migration, parts.stealing
         )
@@ -77,6 +80,7 @@ class Scheduler:
         """A call asks for a replica. Raises ValueError when a call of that id is here already."""
         if call.id in self._bound:
             raise ValueError(f"call {call.id!r} runs already")
+        call = self.intake.classed(call)
         if (reason := placing.impossible(self.cluster, call)) is not None:
             return [Reject(call.id, reason)]
         self._arrived += 1
@@ -86,7 +90,7 @@ class Scheduler:
         if (rejected := self._refuse(waiting, now)) is not None:
             return [rejected]
         self.queue.add(waiting)
-        self.observers.gate.entered(waiting)
+        self.observers.entered(waiting, now)
         if risen:
             self._raise(now)
         return self._bind(now)

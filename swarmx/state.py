@@ -16,6 +16,7 @@ from swarmx import kernel
 from swarmx.engine import OnlineFit
 from swarmx.prefix import PrefixIndex
 from swarmx.quantiles import LEVELS
+from swarmx.reserve import Reserve
 from swarmx.silence import silent_replicas
 from swarmx.types import Call, ReplicaState
 from swarmx.usage import Flight, Usage
@@ -44,6 +45,7 @@ class ClusterState:
         self.kinds: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # (R,) device kinds by number
         self.is_fitted = False  # whether every replica has constants; until then seconds cannot be compared
         self.starts = 0
+        self.reserve: Reserve | None = None  # room kept for better classes
         self._rows: Array = np.zeros((64, kernel.FLIGHT_COLUMNS + LEVELS.size))
         self._ids: list[str] = []
         self._on: list[set[str]] = []

@@ -12,12 +12,13 @@ ROOT = Path(__file__).parents[1] / "swarmx"
 LAYERS = [
     {"cli", "commands", "__main__"},
     {"config"},
-    {"adapters", "sim", "presets", "client"},
+    {"adapters", "sim", "presets", "client", "journal"},
+    {"options"},
     {"scheduler", "scaler", "explain", "intake", "late", "combination", "interruptions", "observers", "placing"},
-    {"routing", "ordering", "scaling", "admission", "preemption", "migration", "fairness", "inheritance"}
+    {"routing", "ordering", "scaling", "admission", "preemption", "migration", "fairness", "inheritance", "sharing"}
     | {"guard", "trust", "drift", "adapt", "predict", "logs", "demand"},
     {"callgraph", "inferred_graph"}
-    | {"state", "waiting", "usage", "silence", "engine", "prefix", "kernel", "kernel_walk"},
+    | {"state", "waiting", "usage", "silence", "engine", "prefix", "kernel", "kernel_walk", "reserve"},
     {"types", "errors", "files"},
     {"quantiles"},
 ]

@@ -279,9 +279,9 @@ def test_receipts_explain_a_start_and_a_held_call() -> None:
 def test_an_unknown_policy_or_option_names_the_known_ones() -> None:
     with pytest.raises(ValueError, match="unknown policy 'best'; choose one of random, round_robin"):
         preset("best")
-    with pytest.raises(ValueError, match="unknown option colour"):
+    with pytest.raises(ValueError, match="unknown option 'colour'; known are order"):
         preset("late", colour="red")
-    with pytest.raises(ValueError, match="does not walk"):
+    with pytest.raises(ValueError, match="overtakes cannot be set: this policy does not walk"):
         preset("random", overtakes=3)
 
 

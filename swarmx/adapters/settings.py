@@ -68,7 +68,7 @@ Discovery = Annotated[DnsDiscovery | FileDiscovery, Field(discriminator="kind")]
 
 
 class SchedulerSettings(Settings):
-    """preset : a name of `swarmx policies`; options : what that preset lets one set (`harm_weight`, ...)."""
+    """preset : a name of `swarmx policies`; options : what to have otherwise, as in `swarmx.options`."""
 
     preset: str = "late"
     options: dict[str, Any] = Field(default_factory=dict)

@@ -31,6 +31,12 @@ class Aging:
     hold_s: tuple[float, float, float] = NO_HOLD
     share: float = 1.0
 
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share must be in (0, 1], got {self.share}")
+        if min(self.overtakes, self.hold_services, *self.hold_s) < 0:
+            raise ValueError(f"overtakes, hold_services and hold_s must not be negative, got {self}")
+
     def split(self, queue: WaitingQueue, mean_service_s: float, now: float) -> tuple[list[Waiting], list[Waiting]]:
         """(due calls that go first, due calls that go last), each oldest due first; the rest stand between them."""
         relative = self.hold_services * mean_service_s if mean_service_s > 0 else inf

@@ -20,7 +20,7 @@ from swarmx.adapters.settings import (
     Settings,
 )
 from swarmx.errors import BadInput
-from swarmx.presets import PRESETS
+from swarmx.presets import PRESETS, preset
 
 Address = Annotated[str, Field(pattern=r"^[^\s/]+:\d{1,5}$")]
 HOLD_SHARE = 0.8  # of Envoy's message_timeout that a buffered request may be held
@@ -180,6 +180,10 @@ class PickerSettings(Settings):
         if self.scheduler.preset not in PRESETS or PRESETS[self.scheduler.preset].needs == "oracle":
             known = ", ".join(name for name, p in PRESETS.items() if p.needs != "oracle")
             raise ValueError(f"scheduler.preset {self.scheduler.preset!r} is unknown here; choose one of {known}")
+        try:
+            preset(self.scheduler.preset, **self.scheduler.options)
+        except BadInput as problem:
+            raise ValueError(f"scheduler: {problem}") from None
         return self
 
 

@@ -14,6 +14,7 @@ import aiohttp
 from aiohttp import web
 
 from swarmx.adapters.gateway.access import Access
+from swarmx.adapters.gateway.accounts import show_accounts
 from swarmx.adapters.gateway.admin import Admin
 from swarmx.adapters.gateway.app import Front
 from swarmx.adapters.gateway.arms import MAIN, PLAIN, Arms
@@ -228,6 +229,7 @@ def warm_up(settings: SchedulerSettings) -> None:
 
 def _gauges(state: GatewayState) -> None:
     pools = state.pools
+    show_accounts(state.metrics, pools)
     state.metrics.add_gauge(
         "swarmx_num_requests_waiting", "Calls in the queue", ("pool",),
         lambda: [((name,), pool.waiting_calls) for name, pool in pools.items()],

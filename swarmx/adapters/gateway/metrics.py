@@ -12,7 +12,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 # Calls of agents last from a hundred milliseconds to tens of minutes.
@@ -73,20 +73,23 @@ class Metrics:
         self.records_lost = Counter("swarmx_records_lost", "Records that could not be written", registry=registry)
         self.up = Gauge("swarmx_up", "1 while calls are accepted, 0 while draining", registry=registry)
 
-    def add_gauge(self, name: str, about: str, labels: tuple[str, ...], read: Callable[[], Rows]) -> None:
-        """A gauge whose rows (label values, value) are computed when it is scraped."""
-        self.registry.register(_Live(name, about, labels, read))
+    def add_gauge(
+        self, name: str, about: str, labels: tuple[str, ...], read: Callable[[], Rows], counts: bool = False
+    ) -> None:
+        """A gauge whose rows (label values, value) are computed when it is scraped; counts: it only grows."""
+        self.registry.register(_Live(name, about, labels, read, counts))
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
 
 
 class _Live(Collector):
-    def __init__(self, name: str, about: str, labels: tuple[str, ...], read: Callable[[], Rows]) -> None:
-        self.name, self.about, self.labels, self.read = name, about, labels, read
+    def __init__(self, name: str, about: str, labels: tuple[str, ...], read: Callable[[], Rows], counts: bool) -> None:
+        self.name, self.about, self.labels, self.read, self.counts = name, about, labels, read, counts
 
     def collect(self) -> Iterable[Metric]:
-        family = GaugeMetricFamily(self.name, self.about, labels=self.labels)
+        kind = CounterMetricFamily if self.counts else GaugeMetricFamily
+        family = kind(self.name, self.about, labels=self.labels)
         for labels, value in self.read():
             family.add_metric(labels, value)
         yield family

@@ -51,3 +51,19 @@ async def test_the_interval_of_a_comparison_covers_a_known_ratio() -> None:
     report = comparison.report("ours", "theirs")
     low, high = report["mean_ratio"]["ci95"]
     assert low < 0.5 < high and high - low < 0.1  # standard error of the ratio: 0.5 * sqrt(2 / 2000) = 0.016
+
+
+async def test_the_fairness_accounts_are_metrics() -> None:
+    async with running(2) as run:
+        await asyncio.gather(*(run.chat(f"call {i}", headers={"x-swarmx-tenant": f"t{i % 2}"}) for i in range(8)))
+        async with run.http.get(f"{run.admin}/metrics") as answer:
+            text = await answer.text()
+    labels = '{policy="late",pool="mock",tenant="t1"}'
+    rows = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("swarmx_"))
+    assert rows["swarmx_tenant_dispatched_total" + labels] == "4.0"
+    assert float(rows["swarmx_tenant_served_tokens_total" + labels]) > 0
+    assert float(rows["swarmx_tenant_turnaround_seconds_total" + labels]) > 0
+    assert float(rows["swarmx_tenant_worst_delay_seconds" + labels]) >= 0
+    shares = [float(rows["swarmx_tenant_share_over_weight" + labels.replace("t1", t)]) for t in ("t0", "t1")]
+    assert sum(shares) == pytest.approx(2.0)
+    assert 0.5 <= float(rows['swarmx_pool_jain{policy="late",pool="mock"}']) <= 1
