@@ -10,8 +10,10 @@ from swarmx.files import replacing
 from swarmx.sim import report_text as text
 from swarmx.sim.report import Curve, Ratio, Report, Row
 from swarmx.sim.report_evidence import about, arms, fidelity, predictor, without_gain
+from swarmx.sim.report_frontier import frontiers, head
 from swarmx.sim.report_page import figure, page, pair, section, table
 from swarmx.sim.report_plots import Axis, Series, lines, log_axis, stacked, tail_axis
+from swarmx.sim.report_scaling import parted
 
 PARTS = ("queue", "prefill", "decode", "tool")
 PLOTTED = ("round_robin", "power_of_two", text.LED, "central_fcfs", "murakkab", "least_expected", "swarmx",
@@ -26,11 +28,18 @@ def write_html(report: Report, path: Path) -> None:
 
 def render(report: Report) -> str:
     """The page as text; the same report gives the same bytes."""
-    sections = [
+    routed, scaled = parted(report)
+    sections = [head(scaled), frontiers(scaled)] if scaled.rows and not routed.rows else _routed(routed)
+    if scaled.rows and routed.rows:
+        sections.append(frontiers(scaled))
+    return page("swarmx evaluation", "\n".join(part for part in (*sections, about(report)) if part))
+
+
+def _routed(report: Report) -> list[str]:
+    return [
         _head(report), _against_load(report), _closer(report), arms(report), predictor(report),
-        fidelity(report), without_gain(report), about(report),
+        fidelity(report), without_gain(report),
     ]  # fmt: skip
-    return page("swarmx evaluation", "\n".join(part for part in sections if part))
 
 
 def _head(report: Report) -> str:

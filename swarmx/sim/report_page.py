@@ -20,6 +20,14 @@ LIGHT = {
     "random": "#adb5bd",
     "clairvoyant": "#212529",
     "late_clairvoyant": "#5c5f66",
+    "tail_demand": "#d9480f",
+    "hpa": "#1864ab",
+    "queue_length": "#2b8a3e",
+    "keda_latency": "#7950f2",
+    "kpa": "#0ca678",
+    "throughput_and_load": "#a07855",
+    "cilantro": "#74b816",
+    "fixed": "#868e96",
     "predictor": "#d9480f",
     "per_type": "#7950f2",
     "per_type_device": "#1864ab",
@@ -39,6 +47,14 @@ DARK = {
     "random": "#757d86",
     "clairvoyant": "#f1f3f5",
     "late_clairvoyant": "#c1c6cd",
+    "tail_demand": "#ff7a3c",
+    "hpa": "#5aa9f0",
+    "queue_length": "#5fd07a",
+    "keda_latency": "#a98bff",
+    "kpa": "#3ddbb0",
+    "throughput_and_load": "#c9a07c",
+    "cilantro": "#b2e05a",
+    "fixed": "#9aa3ad",
     "predictor": "#ff7a3c",
     "per_type": "#a98bff",
     "per_type_device": "#5aa9f0",
@@ -101,7 +117,7 @@ svg .value{fill:var(--soft);font-size:11.5px;font-variant-numeric:tabular-nums}
 .series .line{fill:none;stroke:var(--c);stroke-width:1.7;stroke-linejoin:round}
 .series circle{fill:var(--c)}.series .name{fill:var(--c);font-weight:560}
 .series .whisker{stroke:var(--c);stroke-width:2.4;stroke-linecap:round;opacity:.55}
-.series.p-late .line{stroke-width:3.2}
+.series.p-late .line,.series.p-tail_demand .line{stroke-width:3.2}
 .series.p-clairvoyant .line,.series.p-late_clairvoyant .line{stroke-dasharray:2 4;stroke-linecap:round;
   stroke-width:2.2}
 .series,.bar{transition:opacity .12s}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from swarmx.sim import report_scaling as scaling
 from swarmx.sim.report import Ratio, Report, Row
 
 LED = "least_outstanding_per_speed"
@@ -165,10 +166,13 @@ def without_gain(report: Report) -> list[Gain]:
 def verdict(report: Report) -> str:
     """The last lines of `swarmx evaluate`: what each suite's cluster would gain, or that there is nothing."""
     suites = list(dict.fromkeys(suite for suite, _ in groups(report)))
+    scaled = [line for suite in suites for line in scaling.sentences(report, suite)]
+    if scaled and all(suite.startswith(scaling.PREFIX) for suite in suites):
+        return "\n".join(scaled)
     if len(suites) == 1:
         return " ".join(headline(report, suites[0]))
     told = (f"{suite}: {' '.join(headline(report, suite))}" for suite in suites if gains_of(report, suite))
-    return "\n".join(told) or headline(report)[0]
+    return "\n".join([*told, *scaled]) or headline(report)[0]
 
 
 def gains_of(report: Report, suite: str) -> list[Gain]:
@@ -192,6 +196,8 @@ def table(report: Report, suite: str, regime: str, width: int = 80) -> Table:
     Policies that use predictions are shown with their default arm, which the title names.
     width : of the terminal; where there is room, P99 at the other loads as well
     """
+    if suite.startswith(scaling.PREFIX):
+        return scaling.table(report, suite, regime)
     at = main_load(report, suite, regime)
     others = [load for load in loads(report, suite, regime) if load != at] if width >= ROOMY else []
     rows = sorted(rows_at(report, suite, regime, at), key=lambda row: row.p99_s)

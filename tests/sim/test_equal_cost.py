@@ -33,7 +33,7 @@ def test_the_cost_at_the_rival_s_latency_is_read_between_two_settings() -> None:
 
 
 def test_a_rival_that_is_slower_than_the_cheapest_setting_gives_an_upper_limit() -> None:
-    found = at_equal(setting("hpa", 200.0, 400.0), CURVE, "p95")
+    found = at_equal(setting("hpa", 200.0, 400.0, 0.1), CURVE, "p95")
     assert found["ratio"] == pytest.approx(100 / 400)
     assert found["limit"] == 1.0
 

@@ -24,21 +24,20 @@ from swarmx.sim.suites.worlds import SLO_FACTOR
 
 ARMS = {"tail_demand": "type", "swarmx": "type", "clairvoyant": "oracle"}
 ALWAYS = ("hpa", "queue_length", "keda_latency", "tail_demand", "clairvoyant")
-QUICK_SPAN_S, SPAN_S = 2400.0, 7200.0
-QUICK_SEEDS = 2
+QUICK_SPAN_S, SPAN_S = 1800.0, 7200.0
 Knob = Mapping[str, float]
 # cheap settings first; a `fill` above 1 plans more calls than there are slots, which is cheaper than any level
 CURVES: Mapping[str, tuple[Knob, ...]] = {
     "tail_demand": (
-        {"level": 0.3, "fill": 2.0}, {"level": 0.3, "fill": 1.5}, {"level": 0.3, "fill": 1.2}, {"level": 0.3},
-        {"level": 0.6}, {"level": 0.8}, {"level": 0.9}, {"level": 0.97}, {"level": 0.99}, {"level": 0.995},
+        {"level": 0.3, "fill": 2.0}, {"level": 0.3, "fill": 1.4}, {"level": 0.3}, {"level": 0.8}, {"level": 0.9},
+        {"level": 0.97}, {"level": 0.99},
     ),
-    "hpa": ({"target": 0.85}, {"target": 0.55}, {"target": 0.4}),
-    "queue_length": ({"target": 1.5}, {"target": 0.75}, {"target": 0.5}),
-    "keda_latency": ({"up": 0.8, "down": 0.6}, {"up": 0.4, "down": 0.3}),
+    "hpa": ({"target": 0.85}, {"target": 0.5}),
+    "queue_length": ({"target": 1.5}, {"target": 0.6}),
+    "keda_latency": ({"up": 0.8, "down": 0.6},),
 }  # fmt: skip
 QUICK_CURVES: Mapping[str, tuple[Knob, ...]] = {
-    "tail_demand": ({"level": 0.3, "fill": 1.5}, {"level": 0.3}, {"level": 0.8}, {"level": 0.99}),
+    "tail_demand": ({"level": 0.3, "fill": 1.4}, {"level": 0.3}, {"level": 0.8}, {"level": 0.99}),
     "hpa": ({"target": 0.5},),
     "queue_length": ({"target": 0.6},),
 }
@@ -64,7 +63,7 @@ class Scaling:
             Cell(self.name, self.name, regime, 1.0, policy, ARMS.get(family(policy)), seed, plan.workflows)
             for regime in self.regimes()
             for policy in (*wanted, *turned)
-            for seed in (plan.seeds[:QUICK_SEEDS] if quick else plan.seeds)
+            for seed in plan.seeds
         ]
 
     def outcome(self, material: Material, cell: Cell) -> Outcome:

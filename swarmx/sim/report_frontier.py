@@ -1,0 +1,88 @@
+"""The part of report.html about scalers: per regime a picture of quality against replicas, and a table."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+
+from swarmx.sim import report_scaling as scaling
+from swarmx.sim.report import Report, Row
+from swarmx.sim.report_page import figure, pair, section, table
+from swarmx.sim.report_plots import Axis, Series, lines, log_axis
+from swarmx.sim.suites.equal_cost import OURS, family
+
+NOTE = (
+    "Every policy at its settings, joined from cheap to dear. Further left is cheaper; calls in their limits should "
+    "be high, the workflow P95 low. Replicas count from their order to their end."
+)
+SIZE = (560, 360)
+
+
+def head(report: Report) -> str:
+    """The page's heading where it shows scalers alone."""
+    suites = dict.fromkeys(suite for suite, _ in scaling.regimes(report))
+    told = [sentence for suite in suites for sentence in scaling.sentences(report, suite)]
+    first = told[0] if told else "Scalers side by side."
+    seeds = f"{len(report.meta.seeds)} paired seeds"
+    return f'<header><p class="eyebrow">swarmx evaluation · scaling · {seeds}</p><h1>{html.escape(first)}</h1></header>'
+
+
+def frontiers(report: Report) -> str:
+    """One section per suite; empty when the report holds none."""
+    out = []
+    about = report.meta.definitions
+    for suite in dict.fromkeys(suite for suite, _ in scaling.regimes(report)):
+        told = "".join(f"<li>{html.escape(one)}</li>" for one in scaling.sentences(report, suite))
+        parts = [_regime(report, suite, regime) for name, regime in scaling.regimes(report) if name == suite]
+        note = f"{about.get(f'suite {suite}', suite)}. {NOTE}"
+        out.append(section(f"Scaling: {suite.removeprefix(scaling.PREFIX)}", note, f"<ul>{told}</ul>" + "".join(parts)))
+    return "\n".join(out)
+
+
+def _regime(report: Report, suite: str, regime: str) -> str:
+    rows = scaling.rows_of(report, suite, regime)
+    calls = {row.policy: row for row in scaling.rows_of(report, suite, regime, "call")}
+
+    def attainment(row: Row) -> float:
+        return (calls[row.policy].slo_attainment or 0.0) * 100
+
+    kept = picture(rows, attainment, "calls within their limits, %")
+    late = picture(rows, lambda row: row.p95_s, "workflow P95", log=True)
+    pictures = pair([figure(f"{regime}: attainment", kept), figure(f"{regime}: workflow P95", late)])
+    return pictures + _table(rows, {row.policy: scaling.cells_of(row, calls.get(row.policy)) for row in rows})
+
+
+def picture(rows: Sequence[Row], value: Callable[[Row], float], title: str, log: bool = False) -> str:
+    """One line per policy over its settings, against mean replicas; a single setting is a dot."""
+    families: dict[str, list[tuple[float, float]]] = {}
+    for row in sorted(rows, key=lambda row: row.mean_replicas or 0.0):
+        if row.mean_replicas is not None:
+            families.setdefault(family(row.policy), []).append((row.mean_replicas, value(row)))
+    order = sorted(families, key=lambda name: (name == OURS, name))  # ours is drawn on top
+    series = [Series(name, name.replace("_", " "), families[name]) for name in order]
+    x = _linear("mean replicas", [p for s in series for p, _ in s.points])
+    values = [v for s in series for _, v in s.points]
+    return lines(series, x, log_axis(title, values, " s") if log else _linear(title, values), SIZE)
+
+
+def _linear(title: str, values: Sequence[float]) -> Axis:
+    low, high = min(values), max(values)
+    room = 0.05 * (high - low) or 1.0
+    steps = [low + i * (high - low) / 4 for i in range(5)] if high > low else [low]
+    return Axis(title, low - room, high + room, [(v, f"{v:.3g}") for v in steps])
+
+
+def _table(rows: Sequence[Row], cells: dict[str, list[str]]) -> str:
+    heads = ("P50", "P95", "P99", "calls in SLO", "replicas", "flaps", "equal P95", "equal attainment")
+    over = (
+        f'<tr class="over"><th></th><th colspan="3">workflow, seconds</th><th colspan="3"></th>'
+        f"<th colspan=\"2\">{OURS.replace('_', ' ')}'s replica-seconds over the row's at</th></tr>"
+    )
+    body = ""
+    for row in sorted(rows, key=lambda row: row.mean_replicas or 0.0):
+        kind = "late" if row.policy == OURS else "bound" if row.policy == scaling.BOUND else ""
+        dot = f'<span class="dot p-{family(row.policy)}"></span>'
+        name = html.escape(row.policy.replace("_", " "))
+        inside = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells[row.policy])
+        body += f'<tr class="{kind}"><td data-p="{family(row.policy)}">{dot}{name}</td>{inside}</tr>'
+    return table(over + "<tr><th>policy</th>" + "".join(f"<th>{h}</th>" for h in heads) + "</tr>", body)

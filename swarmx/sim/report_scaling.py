@@ -1,0 +1,142 @@
+"""What a report says of scalers: the replicas that each took beside its latency, in words and in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from swarmx.sim.report import Figures, Report, Row
+from swarmx.sim.suites.equal_cost import OURS, family
+
+PREFIX = "scaling_"
+RIVALS = ("hpa", "queue_length", "keda_latency", "kpa", "throughput_and_load", "cilantro", "murakkab")
+BOUND = "clairvoyant"  # knows the future; nobody can run it
+WORTH = 0.03  # differences below this share of the replica-seconds are called none
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Our replica-seconds over a rival's where we are as good as it is as it comes.
+
+    quality : "p95" of workflows, or "attainment" of calls; low, high : 95 % interval, None where there is no end
+    is_limit : even our cheapest setting is better than the rival, so that the ratio is an upper limit
+    """
+
+    quality: str
+    ratio: float
+    low: float | None
+    high: float | None
+    is_limit: bool
+
+    @property
+    def is_real(self) -> bool:
+        return self.ratio <= 1 - WORTH and self.high is not None and self.high < 1
+
+    @property
+    def is_loss(self) -> bool:
+        return self.ratio >= 1 + WORTH and self.low is not None and self.low > 1
+
+    @property
+    def figure(self) -> str:
+        """As it stands in tables: ratio and interval."""
+        told = f"{'≤ ' if self.is_limit else ''}{self.ratio:.2f}"
+        if self.low is None and self.high is None:
+            return told
+        low, high = ("–" if end is None else f"{end:.2f}" for end in (self.low, self.high))
+        return f"{told} [{low}, {high}]"
+
+
+def parted(report: Report) -> tuple[Report, Report]:
+    """(the report without its scaling suites, the report of them alone)."""
+
+    def only(scaling: bool) -> Report:
+        rows = [row for row in report.rows if row.suite.startswith(PREFIX) == scaling]
+        curves = [curve for curve in report.figures.curves if curve.suite.startswith(PREFIX) == scaling]
+        figures = Figures(curves) if scaling else replace(report.figures, curves=curves)
+        return Report(report.meta, rows, figures)
+
+    return only(False), only(True)
+
+
+def regimes(report: Report) -> list[tuple[str, str]]:
+    """(suite, regime) of every scaling suite, in the order of the rows."""
+    return list(dict.fromkeys((r.suite, r.regime) for r in report.rows if r.suite.startswith(PREFIX)))
+
+
+def rows_of(report: Report, suite: str, regime: str, level: str = "workflow") -> list[Row]:
+    return [r for r in report.rows if (r.suite, r.regime, r.level) == (suite, regime, level)]
+
+
+def saving(row: Row, quality: str) -> Saving | None:
+    """What the row says about our cost at its quality; None where our curve does not reach it."""
+    name = f"{OURS}_at_equal_{quality}_"
+    ratio = row.extra.get(name + "ratio")
+    if ratio is None:
+        return None
+    low, high = row.extra.get(name + "low"), row.extra.get(name + "high")
+    return Saving(quality, ratio, low, high, row.extra.get(name + "limit", 0.0) > 0)
+
+
+def sentences(report: Report, suite: str) -> list[str]:
+    """For every regime of a suite: what our replica-seconds are against each of the usual rivals."""
+    out = []
+    for name, regime in regimes(report):
+        if name == suite:
+            out += _sentences(regime, rows_of(report, suite, regime), len(report.meta.seeds))
+    return out
+
+
+def _sentences(regime: str, rows: Sequence[Row], seeds: int) -> list[str]:
+    parts: dict[str, list[str]] = {"saves": [], "nothing": [], "loses": [], "unclear": []}
+    for row in rows:
+        if row.policy not in RIVALS[:3]:
+            continue
+        found = saving(row, "p95")
+        if found is None:
+            parts["loses"].append(f"{row.policy}, whose workflow P95 of {row.p95_s:.3g} s it does not reach")
+        elif found.is_real:
+            parts["saves"].append(f"{found.figure} of {row.policy}'s")
+        elif found.is_loss:
+            parts["loses"].append(f"{row.policy} ({found.figure} of its replica-seconds)")
+        elif found.high is None:
+            parts["unclear"].append(f"{row.policy} ({found.figure})")
+        else:
+            parts["nothing"].append(f"{row.policy} ({found.figure})")
+    told = {
+        "saves": "{} needs {} replica-seconds at equal workflow P95",
+        "nothing": "{} gains nothing over {}",
+        "loses": "{} is dearer than {}",
+        "unclear": "this run cannot tell {} from {}; more seeds will",
+    }
+    lines = [told[k].format(OURS, ", ".join(v)) for k, v in parts.items() if v]
+    return [f"On {regime}: {'; '.join(lines)} (95 % intervals, {seeds} seeds)."] if lines else []
+
+
+def table(report: Report, suite: str, regime: str) -> Table:
+    """Policies as they come, cheapest first. Our curve at other settings is in report.html."""
+    rows = sorted(rows_of(report, suite, regime), key=lambda row: row.mean_replicas or 0.0)
+    calls = {row.policy: row for row in rows_of(report, suite, regime, "call")}
+    title = f"{suite}, {regime}: workflow seconds, and replicas from order to end"
+    out = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    out.add_column("policy", no_wrap=True)
+    heads = ("P50", "P95", "P99", "calls in SLO", "replicas", "flaps", f"{OURS} at\nequal P95", "at equal\nattainment")
+    for head in heads:
+        out.add_column(head, justify="right", no_wrap=True)
+    for row in rows:
+        if row.policy == family(row.policy):
+            style = "bold" if row.policy == OURS else "dim" if row.policy == BOUND else None
+            out.add_row(row.policy.replace("_", " "), *cells_of(row, calls.get(row.policy)), style=style)
+    return out
+
+
+def cells_of(row: Row, call: Row | None) -> list[str]:
+    """Figures of one row, in the order of the table's columns."""
+    kept = None if call is None else call.slo_attainment
+    cells = [f"{s:.3g}" if s < 1000 else f"{s:.0f}" for s in (row.p50_s, row.p95_s, row.p99_s)]
+    cells += ["" if kept is None else f"{kept * 100:.1f} %"]
+    cells += ["" if row.mean_replicas is None else f"{row.mean_replicas:.2f}", str(row.flaps)]
+    savings = (saving(row, quality) for quality in ("p95", "attainment"))
+    return cells + ["" if one is None else one.figure for one in savings]

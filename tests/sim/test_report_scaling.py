@@ -1,0 +1,70 @@
+"""What reports say of scalers: savings with their intervals, and regimes without any."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from swarmx.sim import report_text
+from swarmx.sim.report import Meta, Report, Row
+from swarmx.sim.report_html import render
+from swarmx.sim.report_scaling import parted, saving, sentences
+
+META = Meta([0, 1, 2, 3], "abc", {"name": "made up"}, {}, {}, "swarmx evaluate --suite scaling_agents", "now")
+SUITE = "scaling_agents"
+
+
+def row(policy: str, p95_s: float, replicas: float, level: str = "workflow", **figures: float) -> Row:
+    extra = {f"tail_demand_at_equal_p95_{name}": value for name, value in figures.items()}
+    return Row(
+        SUITE, SUITE, "bursts", 1.0, policy, None, level, 400, p95_s / 2, p95_s, 2 * p95_s,  # type: ignore[arg-type]
+        slo_attainment=0.9, replica_seconds=replicas * 100, mean_replicas=replicas, flaps=3, extra=extra,
+    )  # fmt: skip
+
+
+def report(**of_hpa: float) -> Report:
+    whole = [
+        row("hpa", 100.0, 10.0, **of_hpa), row("tail_demand", 90.0, 9.0), row("tail_demand(level=0.5)", 120.0, 7.0),
+        row("clairvoyant", 80.0, 6.0, ratio=1.3),
+    ]  # fmt: skip
+    return Report(META, [*whole, *(row(r.policy, r.p95_s, r.mean_replicas or 0.0, "call") for r in whole)])
+
+
+@pytest.mark.parametrize(
+    ("figures", "told"),
+    [
+        ({"ratio": 0.7, "low": 0.6, "high": 0.8}, "tail_demand needs 0.70 [0.60, 0.80] of hpa's replica-seconds"),
+        ({"ratio": 0.7, "low": 0.6, "high": 0.8, "limit": 1.0}, "≤ 0.70"),
+        ({"ratio": 0.98, "low": 0.9, "high": 1.1}, "gains nothing over hpa"),
+        ({"ratio": 0.7, "low": 0.6}, "cannot tell tail_demand from hpa"),
+        ({"ratio": 1.2, "low": 1.1, "high": 1.3}, "dearer than hpa"),
+        ({}, "does not reach"),
+    ],
+)
+def test_a_regime_is_told_as_its_interval_allows(figures: dict[str, float], told: str) -> None:
+    (sentence,) = sentences(report(**figures), SUITE)
+    assert told in sentence
+    assert report_text.verdict(report(**figures)) == sentence
+
+
+def test_the_table_shows_policies_as_they_come_and_the_page_every_setting() -> None:
+    whole = report(ratio=0.7, low=0.6, high=0.8)
+    console = Console(width=140, record=True, file=StringIO())
+    console.print(report_text.table(whole, SUITE, "bursts", 140))
+    shown = console.export_text()
+    assert "0.70 [0.60, 0.80]" in shown
+    assert "level=0.5" not in shown
+    page = render(whole)
+    assert "tail demand(level=0.5)" in page
+    assert page.count("<svg") == 2
+    assert 'data-p="tail_demand"' in page
+
+
+def test_suites_of_scalers_and_of_routers_are_told_apart() -> None:
+    whole = report()
+    routed, scaled = parted(whole)
+    assert routed.rows == []
+    assert scaled.rows == whole.rows
+    assert saving(whole.rows[1], "p95") is None
