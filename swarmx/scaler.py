@@ -125,10 +125,12 @@ class Scaler:
     def _receipt(self, sample: PoolSample, want: Want | None, target: int, notes: tuple[str, ...]) -> ScaleReceipt:
         demand = sample.demand
         grid: tuple[float, ...] = ()
+        edges: tuple[float, ...] = ()
         if demand is not None:
+            edges = tuple(demand.edges_s.tolist())
             grid = tuple(demand.grid().values[demand.window_at(sample.cold_s)].tolist())
         return ScaleReceipt(
             f"{sample.pool}@{sample.observed_s:g}", sample.pool, sample.observed_s, self.name,
             None if want is None else want.replicas, target, sample.committed, "" if want is None else want.why,
-            {} if want is None else want.terms, tuple(LEVELS.tolist()) if grid else (), grid, notes,
+            {} if want is None else want.terms, tuple(LEVELS.tolist()) if grid else (), grid, notes, edges,
         )  # fmt: skip

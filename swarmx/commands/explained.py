@@ -1,4 +1,4 @@
-"""Receipts for people to read."""
+"""Receipts for people to read: of routers, and of scalers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,44 @@ import os
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from swarmx.errors import BadInput
+from swarmx.scaling.told import is_scaling, receipt_of, told
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 TIMEOUT_S = 10.0
 
 
+def read_receipts(path: Path, wanted: str | None = None) -> list[dict[str, Any]]:
+    """Receipts of a file: one JSON object, a list of them, or one on each line. Raises BadInput naming file and line.
+
+    wanted : keeps those of this id, call or pool
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadInput(f"{path} cannot be read ({problem})") from None
+    found: list[dict[str, Any]] = []
+    try:
+        whole = json.loads(text)
+        found = whole if isinstance(whole, list) else [whole]
+    except ValueError:
+        for number, line in enumerate(text.splitlines(), 1):
+            try:
+                found += [json.loads(line)] if line.strip() else []
+            except ValueError:
+                raise BadInput(f"{path}, line {number}: is no JSON; a receipt is one JSON object a line") from None
+    if not all(isinstance(row, dict) and "id" in row for row in found):
+        raise BadInput(f"{path}: holds something without an id; every receipt has one")
+    return [row for row in found if wanted in (None, row["id"], row.get("call_id"), row.get("pool"))]
+
+
 def ask_gateway(url: str, wanted: str, token_env: str) -> list[dict[str, Any]]:
-    """Receipts from a running gateway's administration API. Raises BadInput."""
+    """Receipts from a running gateway's administration API, or from an external scaler's pages. Raises BadInput."""
     if not url.startswith(("http://", "https://")):
         raise BadInput(f"--url {url}: must begin with http:// or https://")
     for kind in ("receipts", "explain"):
@@ -30,7 +59,17 @@ def ask_gateway(url: str, wanted: str, token_env: str) -> list[dict[str, Any]]:
                 raise BadInput(f"{url} refused the token in {token_env}") from None
         except (OSError, ValueError, KeyError) as problem:
             raise BadInput(f"{url} did not answer as a gateway does ({problem})") from None
-    return []
+    return _ask_scaler(url, wanted)
+
+
+def _ask_scaler(url: str, wanted: str) -> list[dict[str, Any]]:
+    """Those of an external scaler; none where the address is not one."""
+    try:
+        with urllib.request.urlopen(f"{url.rstrip('/')}/receipts", timeout=TIMEOUT_S) as answer:
+            rows: list[dict[str, Any]] = json.load(answer)
+    except (OSError, ValueError):
+        return []
+    return [row for row in rows if wanted in (row["id"], row["pool"])]
 
 
 def print_receipts(receipts: list[dict[str, Any]], as_json: bool) -> None:
@@ -39,22 +78,42 @@ def print_receipts(receipts: list[dict[str, Any]], as_json: bool) -> None:
         print(json.dumps(receipts, indent=2))
         return
     from rich.console import Console
-    from rich.table import Table
 
     console = Console()
     for receipt in receipts:
-        where = f" on {receipt['replica']}" if receipt.get("replica") else ""
-        console.print(
-            f"[bold]{receipt['id']}[/bold]  {receipt['action']}{where}  by {receipt['policy']}", highlight=False
-        )
-        console.print(f"  {receipt['reason']}", highlight=False)
-        console.print(f"  prediction: {receipt['tier']} {receipt.get('model_version') or ''}{_spread(receipt)}")
-        if receipt["candidates"]:
-            table = Table("replica", "own finish s", "harm s", "cost s", "calls to wait for")
-            for c in receipt["candidates"]:
-                numbers = (f"{c[k]:.3f}" for k in ("own_s", "harm_s", "cost_s"))
-                table.add_row(c["replica"], *numbers, f"{c['releases']:.1f}")
-            console.print(table)
+        _print_scaling(console, receipt) if is_scaling(receipt) else _print_routing(console, receipt)
+
+
+def _print_scaling(console: Console, row: dict[str, Any]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    found = told(receipt_of(row, f"receipt {row['id']}"))
+    console.print(f"[bold]{row['id']}[/bold]  {found.head}", highlight=False)
+    for line in found.lines:
+        console.print(f"  {line}", highlight=False)
+    if found.table:
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+        for i, heading in enumerate(found.table[0]):
+            table.add_column(heading, justify="right" if i else "left", no_wrap=True)
+        for cells in found.table[1:]:
+            table.add_row(*cells)
+        console.print(table)
+
+
+def _print_routing(console: Console, receipt: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    where = f" on {receipt['replica']}" if receipt.get("replica") else ""
+    console.print(f"[bold]{receipt['id']}[/bold]  {receipt['action']}{where}  by {receipt['policy']}", highlight=False)
+    console.print(f"  {receipt['reason']}", highlight=False)
+    console.print(f"  prediction: {receipt['tier']} {receipt.get('model_version') or ''}{_spread(receipt)}")
+    if receipt["candidates"]:
+        table = Table("replica", "own finish s", "harm s", "cost s", "calls to wait for")
+        for c in receipt["candidates"]:
+            numbers = (f"{c[k]:.3f}" for k in ("own_s", "harm_s", "cost_s"))
+            table.add_row(c["replica"], *numbers, f"{c['releases']:.1f}")
+        console.print(table)
 
 
 def _spread(receipt: dict[str, Any]) -> str:

@@ -98,25 +98,35 @@ def mock_replica(
 
 
 def explain(
-    wanted: Annotated[str, typer.Argument(metavar="ID", help="A receipt's id (x-swarmx-decision) or a call's.")],
-    logs: Annotated[Path | None, typer.Option("--log", help="Log directory of a gateway.")] = None,
+    wanted: Annotated[
+        str,
+        typer.Argument(metavar="ID|FILE", help="Id of a receipt (x-swarmx-decision), call or pool; or a file."),
+    ],
+    logs: Annotated[
+        Path | None, typer.Option("--log", help="Log directory of a gateway, or a file of receipts.")
+    ] = None,
     url: Annotated[str | None, typer.Option(help="Administration address of a running gateway.")] = None,
     token_env: Annotated[str, typer.Option(help="Environment variable with its token.")] = "SWARMX_ADMIN_TOKEN",
     as_json: AsJson = False,
 ) -> None:
-    """Say why a call was started where it was, and what else there was to choose."""
-    from swarmx.commands.explained import ask_gateway, print_receipts
+    """Say why a call was started where it was and what else there was to choose, or why a pool was scaled."""
+    from swarmx.commands.explained import ask_gateway, print_receipts, read_receipts
 
+    if logs is None and url is None and Path(wanted).is_file():
+        print_receipts(read_receipts(Path(wanted)), as_json)
+        return
     if (logs is None) == (url is None):
-        raise BadInput("explain needs one of --log DIRECTORY and --url http://HOST:PORT")
-    if logs is not None:
+        raise BadInput("explain needs a file of receipts, or one of --log DIRECTORY and --url http://HOST:PORT")
+    if logs is not None and logs.is_file():
+        receipts = read_receipts(logs, wanted)
+    elif logs is not None:
         from swarmx.adapters.gateway.receipts import find_receipt
 
-        receipts: list[dict[str, Any]] = find_receipt(logs, wanted)
+        receipts = find_receipt(logs, wanted)
     else:
         receipts = ask_gateway(str(url), wanted, token_env)
     if not receipts:
-        raise BadInput(f"no receipt or call {wanted!r} there")
+        raise BadInput(f"no receipt, call or pool {wanted!r} there")
     print_receipts(receipts, as_json)
 
 

@@ -26,6 +26,7 @@ class ScaleReceipt:
     target : what bounds and budget made of it
     demand : busy slots in the window from the time a replica ordered now would be ready, at `levels`
     changes : one sentence for each thing that changed the wish on its way
+    edges_s : of the windows from now that terms with several numbers speak of; empty where there are none
     """
 
     id: str
@@ -40,6 +41,7 @@ class ScaleReceipt:
     levels: tuple[float, ...] = ()
     demand: tuple[float, ...] = ()
     changes: tuple[str, ...] = ()
+    edges_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

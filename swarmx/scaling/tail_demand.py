@@ -50,7 +50,10 @@ class TailDemand:
             name: tuple((part / demand.widths_s).tolist()) for name, part in demand.mean.items()
         }
         terms["needed"], terms["capacity"] = tuple(needed.tolist()), tuple(capacity.tolist())
-        return Want(whole(slots / (sample.slots * self.fill)), f"demand from {source}", terms)
+        terms["slots_per_replica"] = sample.slots
+        latest = int(np.argmax(needed[ordered:])) + ordered
+        when = f"{demand.edges_s[latest]:.0f} to {demand.edges_s[latest + 1]:.0f} s from now"
+        return Want(whole(slots / (sample.slots * self.fill)), f"demand from {source}, most of it {when}", terms)
 
     def _needed(self, demand: PoolDemand, sample: PoolSample) -> tuple[Array, Array]:
         """(J,) slots that each window needs, and slots that will be ready in it."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from swarmx.adapters.envoy.pages import as_json, serve_pages
@@ -16,7 +17,7 @@ from swarmx.adapters.keda.settings import ExternalScalerSettings, PoolScaling
 from swarmx.adapters.keda.states import sample_of, unserved_of
 from swarmx.scaler import Scaler
 from swarmx.scaling import scaling_preset, within
-from swarmx.scaling.decisions import Scale
+from swarmx.scaling.decisions import Scale, ScaleReceipt
 from swarmx.scaling.samples import PoolSample
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 MAX_PAGE_BYTES = 4 * 2**20
 PAGE_S = 2.0
+RECEIPTS = 50  # kept for each pool
 
 
 @dataclass(slots=True)
@@ -34,6 +36,7 @@ class Watched:
     """What is known of one pool. seen_s : when a picker last answered; unserved : its count then
 
     awake_until_s : until then it keeps one replica, for calls that found none
+    receipts : of the last decisions that changed something or were changed on their way
     """
 
     settings: PoolScaling
@@ -42,6 +45,7 @@ class Watched:
     seen_s: float | None = None
     unserved: float = 0.0
     awake_until_s: float = 0.0
+    receipts: deque[ScaleReceipt] = field(default_factory=lambda: deque(maxlen=RECEIPTS))
 
 
 class ExternalScaler:
@@ -87,8 +91,14 @@ class ExternalScaler:
         watched.unserved, watched.seen_s = unserved_of(pages), now
         for scale in watched.scaler.step([sample]):
             watched.decided = _awake(watched, scale, sample, now)
+            if scale.receipt is not None and (scale.is_change or scale.receipt.changes):
+                watched.receipts.append(scale.receipt)
             return watched.decided
         return None
+
+    def receipts(self) -> list[dict[str, Any]]:
+        """The kept receipts of every pool, oldest first, for `swarmx explain POOL --url`."""
+        return [asdict(receipt) for watched in self.watched.values() for receipt in watched.receipts]
 
     def state(self) -> dict[str, Any]:
         """Decisions and their reasons, for people."""
@@ -120,7 +130,8 @@ async def run_scaler(settings: ExternalScalerSettings, stopped: asyncio.Event) -
     async with contextlib.AsyncExitStack() as stack:
         client = await stack.enter_async_context(httpx.AsyncClient(timeout=PAGE_S, trust_env=False))
         workloads = await _workloads(settings, stack)
-        pages = await serve_pages(settings.metrics_listen, {"/state": lambda: as_json(scaler.state())}, lambda: True)
+        shown = {"/state": lambda: as_json(scaler.state()), "/receipts": lambda: as_json(scaler.receipts())}
+        pages = await serve_pages(settings.metrics_listen, shown, lambda: True)
         stack.callback(pages.close)
         if settings.mode == "keda":
             server = KedaServer(scaler)
