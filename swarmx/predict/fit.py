@@ -22,7 +22,7 @@ from torch import Tensor
 
 from swarmx.predict.features import BUCKETS, Features
 from swarmx.predict.network import HeadConfig, Heads, Start, level_weights, pinball
-from swarmx.predict.ridge import Design, fit_ridge
+from swarmx.predict.ridge import STRENGTHS, Design, fit_ridge
 from swarmx.predict.split import share
 from swarmx.predict.start import fit_start
 from swarmx.quantiles import LEVELS
@@ -46,8 +46,10 @@ class FitConfig:
     left_out: int = 3  # folds that a member leaves out
     dropout: float = 0.1
     landmarks: int = 256
+    count_landmarks: int = 192
     bins: int = 8
     level_weights: tuple[float, ...] = tuple(level_weights())
+    strengths: tuple[float, ...] = STRENGTHS  # of the ridges, strong to weak; the best is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,18 @@ class Fitted:
     epochs: int
 
 
+def distinct(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each different text stands first, (U,), and how often each row's text occurs, (N,).
+
+    Not numpy's `unique`: an array of texts takes four bytes for every character of the longest one in every row.
+    """
+    times = Counter(texts)
+    first: dict[str, int] = {}
+    for i, text in enumerate(texts):
+        first.setdefault(text, i)
+    return np.array(sorted(first.values()), np.int64), np.array([times[text] for text in texts], np.int64)
+
+
 def vocabulary_of(labels: Sequence[tuple[str, str]]) -> Vocabulary:
     kinds = Counter(kind for kind, _ in labels if kind)
     types = tuple(sorted(kind for kind, n in kinds.items() if n >= TYPE_ROWS))
@@ -92,10 +106,12 @@ def fit_heads(
     fold: NDArray[np.int64],
     config: FitConfig,
     progress: Progress = lambda what, done: None,
+    weights: Array | None = None,
 ) -> Fitted:
     """Train on every row given.
 
     embedding : (N, E) of each row's text, E = 0 without text; values : (N, T) natural units; fold : (N,) 0..members-1
+    weights : (N,) mean 1, how much the networks heed each row; ridges and start take all rows alike
     """
     torch.manual_seed(config.seed)
     logs = np.log1p(values)
@@ -107,6 +123,7 @@ def fit_heads(
             models=len(vocabulary.models),
             embedding=embedding.shape[1],
             landmarks=config.landmarks,
+            count_landmarks=config.count_landmarks,
             bins=config.bins,
             members=config.members,
             hidden=config.hidden,
@@ -115,14 +132,15 @@ def fit_heads(
     )
     inputs = _tensors(features, embedding, vocabulary)
     progress("ridge", 0.0)
-    ridge, seen, r2 = _fit_ridges(heads, inputs, features, logs, fold, config.seed)
+    ridge, seen, r2 = _fit_ridges(heads, inputs, features, logs, fold, config)
     progress("ridge", 1.0)
     heads.scale.copy_(torch.from_numpy(np.maximum(logs.std(axis=0), 0.05)))
     start = _fit_start(heads.start, ridge, logs, inputs[2].numpy(), fold, config.bins)
     types = torch.cat((inputs[2], torch.zeros_like(inputs[2])))
     rows = Rows(start, ridge, seen, types, torch.from_numpy(np.tile(logs, (2, 1))).float())
     left_out, trains, stops = _masks(groups, fold, config)
-    epochs = _train(heads, rows, trains, stops, config, progress)
+    heed = torch.ones(1) if weights is None else torch.from_numpy(np.tile(weights, 2)).float()
+    epochs = _train(heads, rows, trains * heed, stops * heed, config, progress)
     own = _out_of_fold(heads, rows, left_out / left_out.sum(axis=0)).reshape(2, *values.shape, len(LEVELS))
     return Fitted(heads, vocabulary, own, r2, epochs)
 
@@ -163,12 +181,17 @@ def _tensors(features: Features, embedding: NDArray[np.float32], vocabulary: Voc
 
 @torch.no_grad()
 def _fit_ridges(
-    heads: Heads, inputs: tuple[Tensor, ...], features: Features, logs: Array, fold: NDArray[np.int64], seed: int
+    heads: Heads,
+    inputs: tuple[Tensor, ...],
+    features: Features,
+    logs: Array,
+    fold: NDArray[np.int64],
+    config: FitConfig,
 ) -> tuple[Tensor, Tensor, Array]:
     """Fit basis and ridges into `heads`; out-of-fold ridge (2 N, T), what the MLP sees (2 N, M), R2 (2, T)."""
     embedding, counts, types, models, ids, weights = inputs
-    _, first = np.unique(np.array(features.texts), return_index=True)
-    heads.basis.fit(embedding[first], counts[first], seed)
+    first = distinct(features.texts)[0]
+    heads.basis.fit(embedding[first], counts[first], config.seed)
     heads.idf.copy_(_idf(features, first))
     grams = _hashed(ids.numpy(), (weights * heads.idf[ids]).numpy())
     wide, sight = heads.basis(embedding, counts, types, models)
@@ -177,7 +200,7 @@ def _fit_ridges(
     targets = logs.shape[1]
     used = np.ones((wide.shape[1] + BUCKETS, 2 * targets), dtype=bool)
     used[: heads.config.types, targets:] = False
-    found = fit_ridge(Design(wide.numpy(), grams), np.tile(logs, (1, 2)), fold, used)
+    found = fit_ridge(Design(wide.numpy(), grams), np.tile(logs, (1, 2)), fold, used, config.strengths)
     cut = wide.shape[1]
     heads.dense.copy_(torch.from_numpy(found.weights[:cut]))
     heads.theta.copy_(torch.from_numpy(found.weights[cut:]))

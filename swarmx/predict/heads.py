@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from swarmx.predict.calibrate import calibrate
 from swarmx.predict.export import export_heads
 from swarmx.predict.features import Features
-from swarmx.predict.fit import FitConfig, Progress, fit_heads
+from swarmx.predict.fit import FitConfig, Progress, distinct, fit_heads
 from swarmx.predict.split import folds
 from swarmx.predict.targets import Targets
 
@@ -22,12 +22,14 @@ class Material:
     """What heads learn from, N calls. features : their texts may be digests, equal for equal texts
 
     embedding : (N, E) of each text; learned : their targets; groups : (N,) prompt groups, kept together in folds
+    weights : (N,) how much each row counts, mean 1; None for all alike
     """
 
     features: Features
     embedding: NDArray[np.float32]
     learned: Targets
     groups: NDArray[np.str_]
+    weights: NDArray[np.float64] | None = None
 
 
 def write_heads(
@@ -37,9 +39,12 @@ def write_heads(
     (2, N, T, K) by members that had not seen the row's group, with its type and without."""
     found, learned = material.features, material.learned
     fold = folds(material.groups, config.members, config.seed, [kind or None for kind, _ in found.labels])
-    fitted = fit_heads(found, material.embedding, learned.values, material.groups, fold, config, progress)
-    _, place, repeats = np.unique(np.array(found.texts), return_inverse=True, return_counts=True)
-    weights, logs = 1 / repeats[place], np.log1p(learned.values)
+    fitted = fit_heads(
+        found, material.embedding, learned.values, material.groups, fold, config, progress, material.weights
+    )
+    weights, logs = 1 / distinct(found.texts)[1], np.log1p(learned.values)
+    if material.weights is not None:
+        weights = weights * material.weights
     export_heads(fitted.heads, directory / "heads.onnx")
     corrections, own = {}, fitted.out_of_fold
     for t, name in enumerate(learned.names):

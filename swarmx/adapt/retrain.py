@@ -1,0 +1,227 @@
+"""One retraining: examples in, a complete model directory out. Only the heads, their calibration and the fallback
+change; the encoder is the base model's. The fit itself is that of `swarmx train`, with a plan that fits its limits.
+
+Examples of drifted groups from before the change are moved to the level after it, target by target, by the change in
+the median of log (observed / predicted by the base model). What they say about their prompts stays right when lengths
+grow or shrink together, and a few hundred fresh calls need not teach everything anew. Where the change is of another
+kind the challenger is poor, and the contest keeps it out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swarmx.adapt.example import Example, features_of, targets_of
+from swarmx.drift import Group, Reference
+from swarmx.errors import BadInput
+from swarmx.files import replacing_directory
+from swarmx.predict.baselines import fit_groups
+from swarmx.predict.bundle import copy_encoder, write_manifest
+from swarmx.predict.metrics import report
+from swarmx.predict.runtime import Predictor
+from swarmx.predict.targets import TOKENS, Targets
+from swarmx.quantiles import LEVELS
+
+Array = NDArray[np.float64]
+Progress = Callable[[str, float], None]
+MEDIAN = int(np.searchsorted(LEVELS, 0.5))
+FEWEST_ROWS, FEWEST_GROUPS = 50, 20
+ENOUGH = 20  # fresh rows of a group before its own change counts, not the pool's
+CERTAIN = 3.0  # standard errors that a change must exceed
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a retraining costs. The rest of the fit is as in `swarmx train`.
+
+    members : networks, and folds; landmarks, hidden, batch, epochs : of the fit; strengths : tried ridge strengths
+    seed : of folds, landmarks and networks
+    """
+
+    members: int = 4
+    left_out: int = 1
+    landmarks: int = 96
+    hidden: int = 48
+    batch: int = 1024
+    epochs: int = 8
+    patience: int = 2
+    strengths: tuple[float, ...] = (3.0,)
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A group that drifted: everything of it from `seq` on is fresh. A type "*" stands for all of a device's."""
+
+    group: Group
+    seq: int
+    reason: str = ""
+
+    def holds(self, example: Example) -> bool:
+        kind, model, device = self.group
+        return (example.model, example.device) == (model, device) and kind in ("*", example.kind)
+
+
+@dataclass(frozen=True)
+class Job:
+    """examples, weights : as `Reservoir.draw` gives them; base : model directory with the encoder; changed : newest"""
+
+    examples: Sequence[Example]
+    weights: Array
+    base: Path
+    changed: Sequence[Changed] = ()
+    reason: str = ""
+    plan: Plan = field(default_factory=Plan)
+
+
+def retrain(job: Job, out: Path, progress: Progress = lambda what, done: None) -> dict[str, Any]:
+    """Write the model directory `out`, whole or not at all; returns its metrics, out of fold.
+
+    Raises BadInput when there is too little to learn from or the base model has no encoder.
+    """
+    from swarmx.predict.card import write_card
+    from swarmx.predict.heads import Material, write_heads
+
+    examples = job.examples
+    groups = np.array([example.prompt_group for example in examples], dtype=np.str_)
+    if len(examples) < FEWEST_ROWS or len(set(groups)) < FEWEST_GROUPS:
+        raise BadInput(
+            f"{len(examples)} calls of {len(set(groups))} prompt groups are too few to retrain on; it takes "
+            f"{FEWEST_ROWS} of {FEWEST_GROUPS}"
+        )
+    found, embedding = features_of(examples)
+    learned, moved = rebased(targets_of(examples), job, Predictor.load(job.base).from_features(found, embedding))
+    notes = _notes(job, moved)
+    with replacing_directory(out) as directory:
+        copy_encoder(job.base, directory)
+        kinds = [example.type or None for example in examples]
+        tables = {name: fit_groups(kinds, learned.column(name)).as_json() for name in learned.names}
+        (directory / "fallback.json").write_text(json.dumps(tables) + "\n")
+        material = Material(found, embedding, learned, groups, job.weights)
+        heads, logs = write_heads(directory, material, _fit_config(job.plan), progress)
+        description = _description(learned, len(examples), notes) | heads
+        values = np.expm1(np.maximum(logs, 0.0))
+        metrics = _metrics(learned, values, kinds, notes)
+        _write_reference(directory, examples, values[0, :, 0], learned.values[:, 0])
+        (directory / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n")
+        write_card(directory, description, metrics, plots=False)
+        write_manifest(directory, description)
+    return metrics
+
+
+def rebased(learned: Targets, job: Job, base: Array) -> tuple[Targets, dict[Group, float]]:
+    """The targets with stale rows of drifted groups moved; by what factor each group's tokens were.
+
+    base : (N, T, K) of the base model, whose targets may be others: those are left alone
+    """
+    stale, fresh = np.zeros(len(job.examples), bool), np.zeros(len(job.examples), bool)
+    for i, example in enumerate(job.examples):
+        hits = [changed.seq for changed in job.changed if changed.holds(example)]
+        stale[i], fresh[i] = bool(hits) and example.seq < max(hits), bool(hits) and example.seq >= max(hits)
+    if not (stale.any() and fresh.any()):
+        return learned, {}
+    of: dict[Group, list[int]] = {}
+    for i, example in enumerate(job.examples):
+        of.setdefault(example.group, []).append(i)
+    names = Predictor.load(job.base).targets
+    values, moved = learned.values.copy(), {}
+    for t, name in enumerate(learned.names):
+        if name not in names:
+            continue
+        gap = np.log1p(values[:, t]) - np.log1p(base[:, names.index(name), MEDIAN])
+        pool = _change(gap, stale, fresh)
+        for group, members in of.items():
+            at = np.zeros(len(gap), bool)
+            at[members] = True
+            shift = _change(gap, stale & at, fresh & at) if (fresh & at).sum() >= ENOUGH else pool
+            rows = stale & at
+            values[rows, t] = np.expm1(np.maximum(np.log1p(values[rows, t]) + shift, 0.0))
+            if name == TOKENS and shift and rows.any():
+                moved[group] = float(np.exp(shift))
+    return Targets(learned.names, values), moved
+
+
+def _change(gap: Array, stale: NDArray[np.bool_], fresh: NDArray[np.bool_]) -> float:
+    """Change of the median from stale to fresh rows; 0 unless it is certain."""
+    before, after = gap[stale], gap[fresh]
+    if len(before) < 2 or len(after) < 2:
+        return 0.0
+    change = float(np.median(after) - np.median(before))
+    error = 1.25 * np.sqrt(_spread(before) ** 2 / len(before) + _spread(after) ** 2 / len(after))
+    return change if abs(change) > CERTAIN * error else 0.0
+
+
+def _spread(sample: Array) -> float:
+    """Standard deviation, told from the quartiles."""
+    low, high = np.quantile(sample, (0.25, 0.75))
+    return float(high - low) / 1.349
+
+
+def _fit_config(plan: Plan) -> Any:
+    from swarmx.predict.fit import FitConfig
+
+    return FitConfig(
+        seed=plan.seed, epochs=plan.epochs, patience=plan.patience, batch=plan.batch, hidden=plan.hidden,
+        members=plan.members, left_out=plan.left_out, landmarks=plan.landmarks, strengths=plan.strengths,
+    )  # fmt: skip
+
+
+def _notes(job: Job, moved: Mapping[Group, float]) -> list[str]:
+    notes = [f"Retrained from {len(job.examples):,} recent calls ({job.reason or 'asked for'}); encoder unchanged."]
+    if moved:
+        strongest = sorted(moved.items(), key=lambda pair: -abs(np.log(pair[1])))[:3]
+        told = ", ".join(f"{group[0] or 'untyped'} ×{factor:.2f}" for group, factor in strongest)
+        notes.append(f"Older calls of {len(moved)} drifted groups were moved to their new level: {told}.")
+    return notes
+
+
+def _description(learned: Targets, rows: int, notes: list[str]) -> dict[str, Any]:
+    return {
+        "targets": list(learned.names),
+        "levels": LEVELS.tolist(),
+        "largest": learned.values.max(axis=0).tolist(),
+        "log": {"rows": rows, "ended_well": rows, "trained_on": rows},
+        "notes": notes,
+    }
+
+
+def _metrics(learned: Targets, values: Array, kinds: Sequence[str | None], notes: list[str]) -> dict[str, Any]:
+    """Out-of-fold figures of both arms beside the types' quantiles, which have seen the rows that they are held to."""
+    notes = [*notes, "The figures are out of fold: each call is predicted by networks that had not seen its template."]
+    out: dict[str, Any] = {"test_rows": len(kinds), "train_rows": len(kinds), "targets": {}, "notes": notes}
+    arms = ("with_type", "without_type")
+    for t, name in enumerate(learned.names):
+        observed = learned.values[:, t]
+        baseline = {"per_type": fit_groups(kinds, observed).values(kinds)}
+        found = {arm: report(grid[:, t], observed, baseline) for arm, grid in zip(arms, values, strict=True)}
+        out["targets"][name] = found
+    return out
+
+
+def _write_reference(directory: Path, examples: Sequence[Example], values: Array, observed: Array) -> None:
+    """drift.json: what the monitor will hold later calls of this model against. values : (N, K) tokens, out of fold"""
+    caps = np.array([example.max_tokens for example in examples])
+    groups = [example.group for example in examples]
+    reference = Reference.from_arrays(groups, np.minimum(values, caps[:, None]), np.minimum(observed, caps))
+    (directory / "drift.json").write_text(json.dumps(reference.to_json()) + "\n")
+
+
+def job_of(data: Mapping[str, Any], examples: Sequence[Example], weights: Array) -> Job:
+    """From what `describe` wrote. Raises KeyError or TypeError when it is something else."""
+    plan = Plan(**{**data["plan"], "strengths": tuple(data["plan"]["strengths"])})
+    changed = [Changed((g[0], g[1], g[2]), seq, reason) for g, seq, reason in data["changed"]]
+    return Job(examples, weights, Path(data["base"]), changed, data["reason"], plan)
+
+
+def describe(job: Job) -> dict[str, Any]:
+    """Everything but the examples, as JSON has it."""
+    plan = {name: getattr(job.plan, name) for name in Plan.__slots__}
+    changed = [[list(c.group), c.seq, c.reason] for c in job.changed]
+    return {"plan": plan, "changed": changed, "reason": job.reason, "base": str(job.base)}
