@@ -1,7 +1,8 @@
 """Cheap features of a call: counts of its text, hashed word 1-2-grams, and its labels.
 
 Lengths alone say nothing about an answer's length; what is counted here are signs of the task: questions, list marks,
-numbers, code. Nothing depends on a call type being present.
+numbers, code, tools and whether they fit. Nothing depends on a call type being present. New counts come last: a model
+reads as many of the first ones as it was trained on.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swarmx.predict.text import clip, text_of
+from swarmx.predict.tools import TOOL_COUNTS, tool_counts, without_tools
 from swarmx.types import Call, CallRecord
 
 Floats = NDArray[np.float32]
@@ -30,14 +32,18 @@ _number = re.compile(r"\d+(?:[.,]\d+)*")
 _mark = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s", re.MULTILINE)
 _code = re.compile(r"[{}<>=;()\[\]`|\\]")
 _turn = re.compile(r"^(?:system|developer|user|assistant|tool): ", re.MULTILINE)  # as `text_of` writes messages
+_assistant = re.compile(r"^assistant: ", re.MULTILINE)
+_tool = re.compile(r"^tool: ", re.MULTILINE)
 _sentence = re.compile(r"[.!?](?:\s|$)")
 
 COUNTS = (
     "characters", "words", "distinct_words", "mean_word_length", "numbers", "commas", "question_marks", "colons",
     "quotes", "lines", "list_marks", "code_marks", "sentences", "capitals", "non_ascii",
     "last_characters", "last_words", "last_lines", "last_list_marks", "last_question_marks", "last_commas",
-    "last_capitals", "turns", "has_parent",
+    "last_capitals", "turns", "has_parent", "prompt_tokens", "assistant_turns", "tool_turns", *TOOL_COUNTS,
 )  # fmt: skip
+OF_CALL = COUNTS.index("has_parent")  # counts before it are of the text alone, the next four of the call
+CHARS_PER_TOKEN = 4.0  # where the tokens of a prompt are not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +66,15 @@ class Features:
 def features(calls: Sequence[Call | CallRecord]) -> Features:
     """Features of calls on their way or of finished ones; equal texts are read once."""
     texts, rows = [], []
-    read: dict[str, tuple[Floats, dict[int, float]]] = {}
+    read: dict[tuple[str, str], tuple[Floats, dict[int, float]]] = {}
     for call in calls:
         whole = text_of(call.prompt)
-        text = clip(whole)
-        if text not in read:
-            read[text] = (text_counts(text, len(whole)), grams(text))
-        counts, bag = read[text]
-        rows.append((np.append(counts, np.float32(call.parent_id is not None)), bag))
+        tools, asked = without_tools(whole)
+        text = clip(asked)
+        if (tools, text) not in read:
+            read[tools, text] = (np.append(text_counts(text, len(asked)), tool_counts(tools, text)), grams(text))
+        counts, bag = read[tools, text]
+        rows.append((np.insert(counts, OF_CALL, _call_counts(call, len(whole), text)), bag))
         texts.append(text)
     width = max((len(bag) for _, bag in rows), default=0) or 1
     ids, weights = np.zeros((len(rows), width), np.int64), np.zeros((len(rows), width), np.float32)
@@ -79,8 +86,15 @@ def features(calls: Sequence[Call | CallRecord]) -> Features:
     return Features(counts, ids, weights, labels, tuple(texts))
 
 
+def _call_counts(call: Call | CallRecord, characters: int, text: str) -> Floats:
+    """`has_parent` to `tool_turns`, (4,)."""
+    tokens = call.prompt_tokens or characters / CHARS_PER_TOKEN
+    turns = (len(_assistant.findall(text)), len(_tool.findall(text)))
+    return np.array([call.parent_id is not None, *np.log1p([max(tokens, 0.0), *turns])], np.float32)
+
+
 def text_counts(text: str, characters: int) -> Floats:
-    """log(1 + count) of the text's signs, (len(COUNTS) - 1,), in the order of `COUNTS`; `last` is the last message.
+    """log(1 + count) of the text's signs, (OF_CALL,), in the order of `COUNTS`; `last` is the last message.
 
     characters : length of the whole prompt, which `text` may be the clipped form of
     """

@@ -23,6 +23,7 @@ from torch.nn import functional
 from swarmx.predict.features import BUCKETS, COUNTS
 from swarmx.quantiles import LEVELS
 
+CONSTANT = 1e6  # stands for the deviation of a column that never varied
 MEDIAN = int(np.searchsorted(LEVELS, 0.5))
 
 
@@ -34,74 +35,108 @@ class HeadConfig:
     embedding: int = 0  # width of the text embedding; 0 trains without text
     axes: int = 16  # principal axes of the embedding that the MLP sees directly
     landmarks: int = 256  # of the Nystroem approximation of the embedding's RBF kernel
+    count_landmarks: int = 192  # of that of the counts: what a count means depends on others
     bins: int = 8  # of the ridge prediction; between their middles the start is interpolated
     members: int = 8  # networks averaged; each leaves other folds out
     hidden: int = 64
     dropout: float = 0.1
 
 
-class Basis(nn.Module):
-    """Dense features of the ridge, (N, D): scaled labels, scaled counts, RBF kernel features of the embedding.
+class Kernel(nn.Module):
+    """Nystroem features of an RBF kernel on standardised columns, exp(-|a - b|^2 / (2 width^2 D)) with D of them.
 
-    The scales weigh the blocks against each other and against the n-grams, whose vectors have length one.
+    Williams and Seeger (2000), Using the Nystroem Method to Speed Up Kernel Machines.
     """
 
-    label_scale, count_scale, width = 0.8, 0.3, 2.0
-    count_mean: Tensor
-    count_sd: Tensor
     mean: Tensor
     sd: Tensor
     landmark: Tensor
     whiten: Tensor
+    rate: Tensor
+
+    def __init__(self, columns: int, marks: int, width: float) -> None:
+        super().__init__()
+        self.width, self.marks = width, marks if columns else 0
+        self.register_buffer("mean", torch.zeros(columns))
+        self.register_buffer("sd", torch.ones(columns))
+        self.register_buffer("landmark", torch.zeros(self.marks, columns))
+        self.register_buffer("whiten", torch.zeros(self.marks, self.marks))
+        self.register_buffer("rate", torch.zeros(()))
+
+    @torch.no_grad()
+    def fit(self, x: Tensor, seed: int) -> None:
+        """Set everything from distinct rows (U, D); columns that never vary count for nothing."""
+        self.mean.copy_(x.mean(0))
+        self.sd.copy_(deviation(x))
+        self.rate.fill_(-0.5 / (self.width**2 * max(int((self.sd < CONSTANT).sum()), 1)))
+        if not self.marks:
+            return
+        pick = np.random.default_rng(seed).choice(len(x), self.marks, replace=len(x) < self.marks)
+        self.landmark.copy_(self.standard(x[torch.from_numpy(pick)]))
+        values, vectors = torch.linalg.eigh(self.near(self.landmark).double())
+        self.whiten.copy_((vectors / values.clamp_min(1e-4).sqrt()).float())
+
+    def standard(self, x: Tensor) -> Tensor:
+        return ((x - self.mean) / self.sd).clamp(-8, 8)
+
+    def near(self, z: Tensor) -> Tensor:
+        """Kernel of standardised rows with the landmarks, (N, L)."""
+        gap = (z * z).sum(1, keepdim=True) + (self.landmark * self.landmark).sum(1) - 2 * z @ self.landmark.T
+        return torch.exp(gap.clamp_min(0) * self.rate)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.near(z) @ self.whiten
+
+
+class Basis(nn.Module):
+    """Dense features of the ridge, (N, D): scaled labels, scaled counts, RBF kernel features of counts and embedding.
+
+    The scales weigh the blocks against each other and against the n-grams, whose vectors have length one.
+    """
+
+    label_scale, count_scale = 0.8, 0.15
     axis: Tensor
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
-        e, marks = config.embedding, min(config.landmarks, config.landmarks if config.embedding else 0)
-        self.config, self.marks = config, marks
-        self.register_buffer("count_mean", torch.zeros(len(COUNTS)))
-        self.register_buffer("count_sd", torch.ones(len(COUNTS)))
-        self.register_buffer("mean", torch.zeros(e))
-        self.register_buffer("sd", torch.ones(e))
-        self.register_buffer("landmark", torch.zeros(marks, e))
-        self.register_buffer("whiten", torch.zeros(marks, marks))
-        self.register_buffer("axis", torch.zeros(e, min(config.axes, e)))
+        self.config = config
+        self.counted = Kernel(len(COUNTS), config.count_landmarks, width=1.0)
+        self.text = Kernel(config.embedding, config.landmarks, width=2.0)
+        self.register_buffer("axis", torch.zeros(config.embedding, min(config.axes, config.embedding)))
+
+    @property
+    def blocks(self) -> dict[str, int]:
+        """Columns of each block, in order."""
+        return {
+            "types": self.config.types, "models": self.config.models,
+            "counts": len(COUNTS) + self.counted.marks, "embedding": self.text.marks,
+        }  # fmt: skip
 
     @property
     def size(self) -> int:
-        return self.config.types + self.config.models + len(COUNTS) + self.marks
+        return sum(self.blocks.values())
 
     @torch.no_grad()
     def fit(self, embedding: Tensor, counts: Tensor, seed: int) -> None:
         """Set means, deviations, landmarks and axes from distinct texts, (U, E) and (U, F)."""
-        self.count_mean.copy_(counts.mean(0))
-        self.count_sd.copy_(deviation(counts))
-        if not self.config.embedding:
-            return
-        self.mean.copy_(embedding.mean(0))
-        self.sd.copy_(deviation(embedding))
-        z = (embedding - self.mean) / self.sd
-        pick = np.random.default_rng(seed).choice(len(z), self.marks, replace=len(z) < self.marks)
-        self.landmark.copy_(z[torch.from_numpy(pick)])
-        values, vectors = torch.linalg.eigh(self.kernel(self.landmark).double())
-        self.whiten.copy_((vectors / values.clamp_min(1e-4).sqrt()).float())
-        spread, axes = torch.linalg.eigh((z.T @ z).double() / len(z))
-        kept = self.axis.shape[1]
-        self.axis.copy_((axes[:, -kept:] / spread[-kept:].clamp_min(1e-6).sqrt()).float())
-
-    def kernel(self, z: Tensor) -> Tensor:
-        """exp(-|z - landmark|^2 / (2 width^2 E)), (N, L)."""
-        gap = (z * z).sum(1, keepdim=True) + (self.landmark * self.landmark).sum(1) - 2 * z @ self.landmark.T
-        return torch.exp(gap.clamp_min(0) * (-0.5 / (self.width**2 * max(self.config.embedding, 1))))
+        self.counted.fit(counts, seed)
+        self.text.fit(embedding, seed)
+        if self.config.embedding:
+            z = self.text.standard(embedding)
+            spread, axes = torch.linalg.eigh((z.T @ z).double() / len(z))
+            kept = self.axis.shape[1]
+            self.axis.copy_((axes[:, -kept:] / spread[-kept:].clamp_min(1e-6).sqrt()).float())
 
     def forward(self, embedding: Tensor, counts: Tensor, type_id: Tensor, model_id: Tensor) -> tuple[Tensor, Tensor]:
         """Ridge features (N, D) and what the MLP sees of them (N, M)."""
         labels = torch.cat((one_hot(type_id, self.config.types), one_hot(model_id, self.config.models)), dim=1)
-        counted = ((counts - self.count_mean) / self.count_sd).clamp(-6, 6)
+        counted = self.counted.standard(counts)
         wide, seen = [labels * self.label_scale, counted * self.count_scale], [labels, counted]
+        if self.counted.marks:
+            wide.append(self.counted(counted))
         if self.config.embedding:
-            z = ((embedding - self.mean) / self.sd).clamp(-8, 8)
-            wide.append(self.kernel(z) @ self.whiten)
+            z = self.text.standard(embedding)
+            wide.append(self.text(z))
             seen.append(z @ self.axis)
         return torch.cat(wide, dim=1), torch.cat(seen, dim=1)
 
@@ -228,7 +263,7 @@ def stretched(start: Tensor, raw: Tensor, scale: Tensor) -> Tensor:
 def deviation(x: Tensor) -> Tensor:
     """Standard deviation of each column; huge where it never varied, so that what was never seen is ignored."""
     found = x.std(0, correction=0)
-    return torch.where(found < 1e-4, torch.full_like(found, 1e6), found)
+    return torch.where(found < 1e-4, torch.full_like(found, CONSTANT), found)
 
 
 def one_hot(ids: Tensor, size: int) -> Tensor:

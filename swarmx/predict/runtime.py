@@ -64,6 +64,7 @@ class Predictor:
         self._types = {name: i + 1 for i, name in enumerate(manifest["types"])}
         self._models = {name: i + 1 for i, name in enumerate(manifest["models"])}
         self._inputs = set() if heads is None else {item.name for item in heads.get_inputs()}
+        self._counts = _width(heads, "counts")  # a model reads the counts that existed when it was trained
         # log values beyond four times the largest ever seen are not believed
         self._ceiling = np.log1p(4 * np.array(manifest["largest"], dtype=float) + 4)
         self._calibration = [
@@ -153,7 +154,7 @@ class Predictor:
             raise BadInput("the model has learned from no text; train it on a log with prompts")
         types = np.array([self._types.get(kind, 0) for kind, _ in found.labels], np.int64).reshape(-1)
         feed = {
-            "embedding": embedding, "counts": found.counts, "type_id": types,
+            "embedding": embedding, "counts": found.counts[:, : self._counts], "type_id": types,
             "model_id": np.array([self._models.get(model, 0) for _, model in found.labels], np.int64).reshape(-1),
             "gram_ids": found.gram_ids, "gram_weights": found.gram_weights,
         }  # fmt: skip
@@ -178,6 +179,13 @@ class Predictor:
             return prediction
         downstream = {name[len(CALLS) :]: grid for name, grid in by_target.items() if name.startswith(CALLS)}
         return replace(prediction, downstream=downstream, remaining_tokens=by_target[WORK])
+
+
+def _width(graph: InferenceSession | None, name: str) -> int | None:
+    """Columns of an input, None when it has none of that name or any number of them."""
+    shapes = {} if graph is None else {item.name: item.shape for item in graph.get_inputs()}
+    columns = shapes.get(name, [None])[-1]
+    return columns if isinstance(columns, int) else None
 
 
 def _cap(call: Call | CallRecord) -> float:
