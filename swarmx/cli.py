@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import typer
 
-from swarmx.commands import bench, evaluate, kubernetes, logs, record, serve, train
+from swarmx.commands import bench, evaluate, kubernetes, logs, record, replay, serve, train
 from swarmx.errors import BadInput
 
 app = typer.Typer(
@@ -33,8 +33,10 @@ VERBS: tuple[Callable[..., None], ...] = (
     serve.serve,
     serve.mock_replica,
     serve.explain,
+    replay.replay,
     kubernetes.endpoint_picker,
     kubernetes.external_scaler,
+    kubernetes.serve_scaler,
     bench.bench,
 )
 for verb in VERBS:

@@ -1,0 +1,5 @@
+"""`python -m swarmx`: the same as the console script."""
+
+from swarmx.cli import main
+
+main()
