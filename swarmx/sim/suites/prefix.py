@@ -17,6 +17,9 @@ from swarmx.sim.workload import SimCall, SimWorkflow
 TRACES = Path(__file__).parents[4] / "shared" / "data" / "arrivals"  # a folder of public traces beside the checkout
 TRACE_BLOCK = 512
 SHAPE = Sessions()
+# on average 8,600 tokens in and 182 out, as published of Mooncake's tool and agent trace
+TOOLS = Sessions(system_tokens=5000, input_tokens=620.0)
+SHORT_ANSWERS = Sizes(mean_tokens=182.0)
 
 
 @cache
@@ -49,9 +52,15 @@ def conversation(n: int, sizes: Sizes, rng: np.random.Generator, path: Path = TR
 
 
 def regimes(folder: Path = TRACES) -> tuple[Regime, ...]:
-    """Agents always; the conversation where its trace lies in the folder."""
+    """Chatting and tool-calling agents always; the conversation where its trace lies in the folder."""
     made = Regime("agents_hom", (0.8, 1.1), HOM, 32, 64_000, make=agents, block_tokens=SHAPE.block_tokens)
-    found: list[Regime] = [made, replace(made, name="agents_het", speeds=HET)]
+    make_tools = partial(agents, shape=TOOLS)
+    tools = Regime(
+        "tools_hom", (0.8, 1.1), HOM, 32, 512_000, SHORT_ANSWERS, make=make_tools, block_tokens=TOOLS.block_tokens
+    )
+    found: list[Regime] = [
+        made, replace(made, name="agents_het", speeds=HET), tools, replace(tools, name="tools_het", speeds=HET)
+    ]  # fmt: skip
     path = folder / "mooncake_conversation.parquet"
     if path.exists():
         make = partial(conversation, path=path)
