@@ -1,4 +1,4 @@
-"""`swarmx endpoint-picker` and `swarmx external-scaler`: what runs in a cluster."""
+"""`swarmx endpoint-picker`, `swarmx external-scaler` and `swarmx serve-scaler`: what runs in a cluster."""
 
 from __future__ import annotations
 
@@ -51,6 +51,23 @@ def external_scaler(
     from swarmx.adapters.keda.external import run_scaler
 
     _run(lambda stopped: run_scaler(settings, stopped), log_level)
+
+
+def serve_scaler(
+    config: CONFIG,
+    check: Annotated[bool, typer.Option("--check", help="Check the file and end.")] = False,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
+) -> None:
+    """Scale Ray Serve applications from outside, through Serve's REST API."""
+    from swarmx.adapters.ray_serve.external_settings import read_serve_scaler_settings
+
+    settings = read_serve_scaler_settings(config)
+    if check:
+        typer.echo(f"{config} is good")
+        return
+    from swarmx.adapters.ray_serve.external import run_serve_scaler
+
+    _run(lambda stopped: run_serve_scaler(settings, stopped), log_level)
 
 
 def _run(work: Callable[[asyncio.Event], Awaitable[None]], log_level: str) -> None:

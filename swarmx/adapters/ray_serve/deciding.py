@@ -89,7 +89,7 @@ class Decider:
             step = (int(contexts[scale.pool].target_num_replicas), scale.target)
             if scale.receipt is not None and step[0] != step[1] and self._told.get(scale.pool) != step:
                 self._told[scale.pool] = step
-                self.on_receipt(scale.receipt)
+                self.on_receipt(replace(scale.receipt, id=f"{scale.pool}@{now:.3f}"))
 
     def _settings(self, name: str, ctx: Any) -> PoolSettings:
         """The bounds with Serve's own minimum and maximum, which follow the target capacity."""

@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from swarmx.adapters.ray_serve.totals import Totals
 from swarmx.scaling.samples import PoolSample, ReplicaView, Stage
 
 TOTALS = ("swarmx_arrived", "swarmx_ended", "swarmx_service_s")
@@ -21,7 +22,11 @@ FEWEST_ENDED = 5  # calls before a recent mean service time is believed instead 
 
 @dataclass(slots=True)
 class CallCounts:
-    """Calls of one replica. slots : calls that its engine runs at once; speed : relative, 1 = the deployment's mean"""
+    """Calls of one replica.
+
+    slots : calls that its engine runs at once, 0 where only the deployment's configuration says so
+    speed : relative, 1 = the deployment's mean
+    """
 
     slots: int = 1
     speed: float = 1.0
@@ -68,11 +73,7 @@ class Deployment:
     cold_s: float = 60.0
     recent_s: float = 120.0
     stale_s: float = 60.0
-    arrived: float = 0.0
-    ended: float = 0.0
-    service_s: float = 0.0
-    _known: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    _first: frozenset[str] | None = None
+    totals: Totals = field(default_factory=lambda: Totals(len(TOTALS)))
     _past: deque[tuple[float, float, float]] = field(default_factory=deque)
     _most_arrived: float = 0.0
     _ordered_s: dict[int, float] = field(default_factory=dict)
@@ -81,14 +82,15 @@ class Deployment:
         """The scaler's view of the deployment; remembers the totals. ctx : Serve's AutoscalingContext"""
         ids = [replica.unique_id for replica in ctx.running_replicas]
         reports = self._reports(ctx, now)
-        self._add(ids, reports)
+        self.totals.add(ids, {id_: report[: len(TOTALS)] for id_, report in reports.items()})
+        arrived, ended, service_s = self.totals.sums
         gauges = {id_: report[len(TOTALS) :] for id_, report in reports.items()}
         slots = _mean([g[2] for g in gauges.values() if g[2] > 0]) or _slots_of(ctx)
         queued = _number(ctx.total_queued_requests)
         held = sum(g[0] + g[1] for g in gauges.values()) if gauges else _number(ctx.total_running_requests)
-        room = sum(gauges[id_][2] if id_ in gauges else slots for id_ in ids)
+        room = sum((gauges[id_][2] if id_ in gauges else 0.0) or slots for id_ in ids)
         running = min(held, room)
-        self._most_arrived = max(self._most_arrived, self.arrived + queued)
+        self._most_arrived = max(self._most_arrived, arrived + queued)
         return PoolSample(
             pool=self.name,
             observed_s=now,
@@ -96,8 +98,8 @@ class Deployment:
             waiting=held - running + queued,
             running=running,
             arrived=self._most_arrived if reports else None,
-            finished=self.ended if reports else None,
-            service_s=self._mean_service(now),
+            finished=ended if reports else None,
+            service_s=self._mean_service(now, ended, service_s),
             cold_s=self.cold_s,
         )
 
@@ -113,31 +115,15 @@ class Deployment:
                 rows[replica.unique_id] = tuple(_number(points[-1].value) for points in latest if points)
         return rows
 
-    def _add(self, ids: list[str], reports: dict[str, tuple[float, ...]]) -> None:
-        """Add what the totals grew by. Replicas that were here before this memory begin at what they say first."""
-        if self._first is None:
-            self._first = frozenset(ids)
-        for id_, report in reports.items():
-            now = report[: len(TOTALS)]
-            before = self._known.get(id_) or (now if id_ in self._first else (0.0,) * len(TOTALS))
-            grown = [b - a if b >= a else b for a, b in zip(before, now, strict=True)]
-            self.arrived, self.ended, self.service_s = (
-                total + more for total, more in zip((self.arrived, self.ended, self.service_s), grown, strict=True)
-            )
-            self._known[id_] = now
-        gone = self._known.keys() - set(ids)
-        for id_ in gone:
-            del self._known[id_]
-
-    def _mean_service(self, now: float) -> float | None:
+    def _mean_service(self, now: float, ended: float, service_s: float) -> float | None:
         """Mean seconds in a slot of the calls that ended lately; of all while these are few; None before the first."""
-        self._past.append((now, self.ended, self.service_s))
+        self._past.append((now, ended, service_s))
         while len(self._past) > 2 and self._past[1][0] <= now - self.recent_s:
             self._past.popleft()
-        _, ended, seconds = self._past[0]
-        if self.ended - ended >= FEWEST_ENDED:
-            return (self.service_s - seconds) / (self.ended - ended)
-        return self.service_s / self.ended if self.ended else None
+        _, ended_then, service_then = self._past[0]
+        if ended - ended_then >= FEWEST_ENDED:
+            return (service_s - service_then) / (ended - ended_then)
+        return service_s / ended if ended else None
 
     def _views(
         self, ids: list[str], gauges: dict[str, tuple[float, ...]], target: int, slots: float, now: float
@@ -147,7 +133,7 @@ class Deployment:
         for place, id_ in enumerate(ids):
             running, waiting, own, speed = gauges.get(id_, (0.0, 0.0, slots, 1.0))
             stage: Stage = "ready" if place < target else "draining"
-            views.append(ReplicaView(id_, stage, int(running + waiting), max(round(own), 1), speed or 1.0))
+            views.append(ReplicaView(id_, stage, int(running + waiting), max(round(own or slots), 1), speed or 1.0))
         missing = range(len(ids), target)
         self._ordered_s = {place: self._ordered_s.get(place, now) for place in missing}
         for place, since in self._ordered_s.items():

@@ -1,7 +1,7 @@
-"""Scaling receipts where anybody in the cluster can read them: one named actor, owned by Serve's controller.
+"""Scaling receipts where anybody in the cluster can read them: one named actor, held by the policies in the controller.
 
-It lives as long as the controller that made it and keeps the last `KEPT` receipts of each deployment in memory; the
-controller's log holds every one of them as a line of JSON.
+It lives as long as one of them does and keeps the last `KEPT` receipts of each deployment in memory; the controller's
+log holds every one of them as a line of JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from swarmx.scaling.decisions import ScaleReceipt
 
 log = logging.getLogger("ray.serve")
 NAME, NAMESPACE = "swarmx_scaling_receipts", "serve"
-KEPT = 200
+KEPT, PATIENCE_S = 200, 30.0
 
 
 class Shelf:
@@ -39,20 +39,29 @@ class Sender:
     def __init__(self, application: str) -> None:
         self.application = application
         self._thread = ThreadPoolExecutor(1, "swarmx-receipts")
+        self._shelf: Any = None  # kept: an actor ends when whoever made it holds it no more
 
     def __call__(self, receipt: ScaleReceipt) -> None:
         self._thread.submit(self._send, receipt)
 
     def _send(self, receipt: ScaleReceipt) -> None:
-        import ray
-
         row = asdict(receipt)
         log.info("swarmx scale %s %s", self.application, json.dumps(row))
-        try:
-            actor = ray.remote(num_cpus=0)(Shelf).options(name=NAME, namespace=NAMESPACE, get_if_exists=True).remote()
-            actor.put.remote(f"{self.application}/{receipt.pool}", row)
-        except Exception as problem:  # a receipt is not worth a replica
-            log.warning("swarmx: a scaling receipt was not kept: %r", problem)
+        for _ in (1, 2):  # an actor that has died is made anew
+            try:
+                self._put(f"{self.application}/{receipt.pool}", row)
+                return
+            except Exception as problem:  # a receipt is not worth a replica
+                self._shelf = None
+                log.warning("swarmx: a scaling receipt was not kept: %r", problem)
+
+    def _put(self, deployment: str, row: dict[str, Any]) -> None:
+        import ray
+
+        if self._shelf is None:
+            options = {"name": NAME, "namespace": NAMESPACE, "get_if_exists": True}
+            self._shelf = ray.remote(num_cpus=0)(Shelf).options(**options).remote()
+        ray.get(self._shelf.put.remote(deployment, row), timeout=PATIENCE_S)
 
 
 def scaling_receipts(application: str, deployment: str, count: int = 20) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import warnings
 from dataclasses import dataclass, field
 from itertools import pairwise
 from time import perf_counter
@@ -22,11 +23,15 @@ from swarmx.adapters.ray_serve.autoscaling import (
 from swarmx.adapters.ray_serve.demand import CallCounts, Deployment
 from swarmx.errors import BadInput
 
-pytest.importorskip("ray.serve", reason="needs the extra ray")
-from ray.serve._private.common import DeploymentID, ReplicaID, TimeStampedValue
-from ray.serve.config import AutoscalingConfig, AutoscalingContext
-
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
+
+
+@pytest.fixture(autouse=True)
+def ray_is_imported() -> None:
+    """Importing Ray takes seconds and warns of its own use of pydantic."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("ray.serve", reason="needs the extra ray")
 
 
 @dataclass
@@ -90,10 +95,19 @@ class Simulated:
             else:
                 self.replicas.popitem()
 
-    def context(self, **changed: Any) -> AutoscalingContext:
-        app = DeploymentID(self.name, "app")
+    @property
+    def id(self) -> Any:
+        from ray.serve._private.common import DeploymentID
+
+        return DeploymentID(self.name, "app")
+
+    def context(self, **changed: Any) -> Any:
+        from ray.serve._private.common import ReplicaID, TimeStampedValue
+        from ray.serve.config import AutoscalingConfig, AutoscalingContext
+
+        app = self.id
         ids = {id_: ReplicaID(id_, app) for id_ in self.replicas}
-        raw: dict[str, dict[ReplicaID, list[TimeStampedValue]]] = {}
+        raw: dict[str, dict[Any, list[Any]]] = {}
         for id_, counts in self.replicas.items():
             for name, value in counts.stats().items():
                 raw.setdefault(name, {})[ids[id_]] = [TimeStampedValue(self.now, value)]
@@ -149,6 +163,8 @@ def test_without_reports_the_calls_that_serve_counts_scale_it() -> None:
 
 
 def test_reports_that_are_old_or_no_numbers_are_as_none() -> None:
+    from ray.serve._private.common import TimeStampedValue
+
     pool = Simulated()
     pool.second(2.0)
     for age_s, factor in ((999.0, 1.0), (0.0, math.nan)):
@@ -224,15 +240,15 @@ def test_one_budget_is_shared_by_need_and_the_others_stay_with_serve() -> None:
     for _ in range(200):
         for pool, rate in ((plan, 0.5), (code, 3.0), (ingress, 0.1)):
             pool.second(rate)
-        contexts = {DeploymentID(p.name, "app"): p.context() for p in (plan, code, ingress)}
+        contexts = {p.id: p.context() for p in (plan, code, ingress)}
         targets, states = policy(contexts)
         assert targets.keys() == states.keys() == contexts.keys()
         for pool in (plan, code):
-            pool.scale(int(targets[DeploymentID(pool.name, "app")]))
+            pool.scale(int(targets[pool.id]))
         assert plan.target + code.target <= 6
     assert code.target > plan.target >= 1
     busy = ingress.context(total_num_requests=6.0)
-    assert policy({DeploymentID("ingress", "app"): busy})[0][DeploymentID("ingress", "app")] == 3
+    assert policy({ingress.id: busy})[0][ingress.id] == 3
 
 
 def test_a_wrong_argument_is_refused_before_anything_is_deployed() -> None:

@@ -1,0 +1,83 @@
+"""What a user can set of `swarmx serve-scaler`: one YAML file, checked before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from swarmx.adapters.keda.settings import Address, Url
+from swarmx.adapters.settings import Count, Positive, Settings
+from swarmx.errors import BadInput
+from swarmx.scaling import scaling_preset
+
+
+class ScaledDeployment(Settings):
+    """minimum, maximum : replicas; slots : calls that one runs at once; cold_s : from ordering one until it serves
+
+    units, weight : of a replica and of its calls in the application's budget
+    """
+
+    minimum: Annotated[int, Field(ge=0)] = 1
+    maximum: Count
+    slots: Count
+    cold_s: Positive = 60.0
+    units: Positive = 1.0
+    weight: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ScaledDeployment:
+        if self.minimum > self.maximum:
+            raise ValueError(f"minimum {self.minimum} is above maximum {self.maximum}")
+        return self
+
+
+class ScaledApplication(Settings):
+    """policy : a name of `swarmx policies`, options : its own, bounds : fields of its bounds; for all deployments
+
+    budget : units in all, None for as many replicas as each wants
+    """
+
+    deployments: Annotated[dict[str, ScaledDeployment], Field(min_length=1)]
+    policy: str = "tail_demand"
+    options: dict[str, Any] = Field(default_factory=dict)
+    bounds: dict[str, Any] = Field(default_factory=dict)
+    budget: Positive | None = None
+
+    @model_validator(mode="after")
+    def _known(self) -> ScaledApplication:
+        if self.policy == "clairvoyant":
+            raise ValueError("the scaling policy 'clairvoyant' needs a known future")
+        scaling_preset(self.policy, **self.options)
+        return self
+
+
+class ServeScalerSettings(Settings):
+    """address : Ray's dashboard, whose REST API sets the replicas; metrics : the metrics page of every Ray node
+
+    token_file : with Ray's token; None looks where Ray does: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token
+    listen : for /state, /livez and /healthz; every_s : time between two looks
+    """
+
+    address: Url = "http://127.0.0.1:8265"
+    metrics: Annotated[tuple[Url, ...], Field(min_length=1)]
+    applications: Annotated[dict[str, ScaledApplication], Field(min_length=1)]
+    token_file: Path | None = None
+    listen: Address = "127.0.0.1:9090"
+    every_s: Positive = 5.0
+
+
+def read_serve_scaler_settings(path: Path) -> ServeScalerSettings:
+    """The checked file. Raises BadInput naming the key, its value and what would do."""
+    try:
+        return ServeScalerSettings.model_validate(yaml.safe_load(path.read_text()))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadInput(f"{path} cannot be read: {problem}") from None
+    except yaml.YAMLError as problem:
+        raise BadInput(f"{path} is not YAML: {' '.join(str(problem).split())[:200]}") from None
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise BadInput(f"{path}, {place}: {first['msg'].removeprefix('Value error, ')}") from None
