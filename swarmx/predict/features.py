@@ -62,6 +62,11 @@ class Features:
     labels: tuple[tuple[str, str], ...]
     texts: tuple[str, ...]
 
+    def rows(self, part: slice) -> Features:
+        """The same of some of the calls."""
+        grams = self.gram_ids[part], self.gram_weights[part]
+        return Features(self.counts[part], *grams, self.labels[part], self.texts[part])
+
 
 def features(calls: Sequence[Call | CallRecord]) -> Features:
     """Features of calls on their way or of finished ones; equal texts are read once."""

@@ -152,9 +152,18 @@ class Predictor:
         """
         if self.heads is None:
             raise BadInput("the model has learned from no text; train it on a log with prompts")
+        parts = [
+            self._run(found.rows(slice(at, at + BATCH)), embedding[at : at + BATCH])
+            for at in range(0, max(len(found.labels), 1), BATCH)
+        ]
+        return np.concatenate(parts)
+
+    def _run(self, found: Features, embedding: NDArray[np.float32]) -> Array:
+        """One batch of `from_features`."""
+        assert self.heads is not None
         types = np.array([self._types.get(kind, 0) for kind, _ in found.labels], np.int64).reshape(-1)
         feed = {
-            "embedding": embedding, "counts": found.counts[:, : self._counts], "type_id": types,
+            "embedding": embedding, "counts": found.counts, "type_id": types,
             "model_id": np.array([self._models.get(model, 0) for _, model in found.labels], np.int64).reshape(-1),
             "gram_ids": found.gram_ids, "gram_weights": found.gram_weights,
         }  # fmt: skip
