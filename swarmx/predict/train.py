@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ from swarmx.predict.targets import Targets, targets, usable
 from swarmx.quantiles import LEVELS
 from swarmx.types import CallRecord
 
+if TYPE_CHECKING:
+    from swarmx.predict.heads import Material
+
 FEWEST_ROWS = 50  # finished calls below which not even quantiles per type mean anything
 FEWEST_GROUPS = 20  # prompt groups below which text cannot be told from template
 OUT_OF_FOLD = "out_of_fold.npz"  # call_id (N,), values (N, T, K)
@@ -41,12 +44,38 @@ class TrainConfig:
     plots: bool = True
 
 
+def embed_here(directory: Path, texts: Sequence[str]) -> NDArray[np.float32]:
+    """Embeddings of texts, (N, E), by the encoder in that directory, on this machine."""
+    return TextEncoder.load(directory).embed(texts)
+
+
+def fit_here(
+    directory: Path, material: Material, config: FitConfig, progress: Progress
+) -> tuple[dict[str, Any], NDArray[np.float64]]:
+    """`heads.write_heads`, on this machine."""
+    from swarmx.predict.heads import write_heads
+
+    return write_heads(directory, material, config, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Who does the long work; with the same config, the same model to float tolerance. As `embed_here`, `fit_here`."""
+
+    embed: Callable[[Path, Sequence[str]], NDArray[np.float32]] = embed_here
+    fit: Callable[[Path, Material, FitConfig, Progress], tuple[dict[str, Any], NDArray[np.float64]]] = fit_here
+
+
+HERE = Means()
+
+
 def train(
     records: Sequence[CallRecord],
     out: Path,
     config: TrainConfig | None = None,
     progress: Progress = lambda what, done: None,
     testing: NDArray[np.bool_] | None = None,
+    means: Means = HERE,
 ) -> dict[str, Any]:
     """Train on a log and write the model directory `out`, whole or not at all; returns its metrics.
 
@@ -72,7 +101,7 @@ def train(
         if text:
             learned = Targets(wanted.names, wanted.values[inside])
             mine = [calls[i] for i in inside]
-            description |= _fit_text(directory, mine, learned, groups[inside], config, progress, notes)
+            description |= _fit_text(directory, mine, learned, groups[inside], config, progress, notes, means)
         write_manifest(directory, description)
         progress("evaluation", 0.0)
         metrics = evaluate(Predictor.load(directory), records, testing) | {"notes": notes}
@@ -138,10 +167,10 @@ def _write_fallback(
 
 def _fit_text(
     directory: Path, calls: Sequence[CallRecord], learned: Targets, groups: NDArray[np.str_],
-    config: TrainConfig, progress: Progress, notes: list[str],
+    config: TrainConfig, progress: Progress, notes: list[str], means: Means,
 ) -> dict[str, Any]:  # fmt: skip
     """Fit, calibrate and export the head; returns its part of the manifest and may add to the notes."""
-    from swarmx.predict.heads import Material, write_heads
+    from swarmx.predict.heads import Material
 
     progress("embeddings", 0.0)
     copy_encoder(config.encoder or shipped(), directory)
@@ -151,9 +180,9 @@ def _fit_text(
             "calls, and what is calibrated on them, are a little too good."
         )
     found = features(calls)
-    embedding = TextEncoder.load(directory).embed(found.texts)
+    embedding = means.embed(directory, found.texts)
     progress("embeddings", 1.0)
-    description, logs = write_heads(directory, Material(found, embedding, learned, groups), config.fit, progress)
+    description, logs = means.fit(directory, Material(found, embedding, learned, groups), config.fit, progress)
     _write_out_of_fold(directory, calls, logs[0])
     return description
 
