@@ -115,7 +115,7 @@ def _digest(text: str) -> str:
 def features_of(examples: Sequence[Example]) -> tuple[Features, NDArray[np.float32]]:
     """Features and embeddings (N, E) as the head takes them; every example must be able to teach."""
     n, widest = len(examples), max((len(e.grams) // 4 for e in examples), default=0) or 1
-    ids, weights = np.zeros((n, widest), np.int64), np.zeros((n, widest), np.float32)
+    ids, weights = np.zeros((n, widest), np.int32), np.zeros((n, widest), np.float32)
     for i, example in enumerate(examples):
         size = len(example.grams) // 4
         ids[i, :size] = np.frombuffer(example.grams, "<u2", size)

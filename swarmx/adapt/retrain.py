@@ -24,6 +24,7 @@ from swarmx.errors import BadInput
 from swarmx.files import replacing_directory
 from swarmx.predict.baselines import fit_groups
 from swarmx.predict.bundle import copy_encoder, write_manifest
+from swarmx.predict.features import Features
 from swarmx.predict.metrics import report
 from swarmx.predict.runtime import Predictor
 from swarmx.predict.targets import TOKENS, Targets
@@ -97,7 +98,7 @@ def retrain(job: Job, out: Path, progress: Progress = lambda what, done: None) -
             f"{FEWEST_ROWS} of {FEWEST_GROUPS}"
         )
     found, embedding = features_of(examples)
-    learned, moved = rebased(targets_of(examples), job, Predictor.load(job.base).from_features(found, embedding))
+    learned, moved = rebased(targets_of(examples), job, found, embedding)
     notes = _notes(job, moved)
     with replacing_directory(out) as directory:
         copy_encoder(job.base, directory)
@@ -116,10 +117,12 @@ def retrain(job: Job, out: Path, progress: Progress = lambda what, done: None) -
     return metrics
 
 
-def rebased(learned: Targets, job: Job, base: Array) -> tuple[Targets, dict[Group, float]]:
+def rebased(
+    learned: Targets, job: Job, found: Features, embedding: NDArray[np.float32]
+) -> tuple[Targets, dict[Group, float]]:
     """The targets with stale rows of drifted groups moved; by what factor each group's tokens were.
 
-    base : (N, T, K) of the base model, whose targets may be others: those are left alone
+    Targets that the base model does not know are left alone.
     """
     stale, fresh = np.zeros(len(job.examples), bool), np.zeros(len(job.examples), bool)
     for i, example in enumerate(job.examples):
@@ -130,12 +133,13 @@ def rebased(learned: Targets, job: Job, base: Array) -> tuple[Targets, dict[Grou
     of: dict[Group, list[int]] = {}
     for i, example in enumerate(job.examples):
         of.setdefault(example.group, []).append(i)
-    names = Predictor.load(job.base).targets
+    model = Predictor.load(job.base)
+    medians = model.from_features(found, embedding)[:, :, MEDIAN]  # (N, T)
     values, moved = learned.values.copy(), {}
     for t, name in enumerate(learned.names):
-        if name not in names:
+        if name not in model.targets:
             continue
-        gap = np.log1p(values[:, t]) - np.log1p(base[:, names.index(name), MEDIAN])
+        gap = np.log1p(values[:, t]) - np.log1p(medians[:, model.targets.index(name)])
         pool = _change(gap, stale, fresh)
         for group, members in of.items():
             at = np.zeros(len(gap), bool)

@@ -57,7 +57,7 @@ class Features:
     """
 
     counts: Floats
-    gram_ids: NDArray[np.int64]
+    gram_ids: NDArray[np.integer]  # int64 as `features` reads it; stored ones may be narrower
     gram_weights: Floats
     labels: tuple[tuple[str, str], ...]
     texts: tuple[str, ...]

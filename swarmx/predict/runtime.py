@@ -165,7 +165,7 @@ class Predictor:
         feed = {
             "embedding": embedding, "counts": found.counts, "type_id": types,
             "model_id": np.array([self._models.get(model, 0) for _, model in found.labels], np.int64).reshape(-1),
-            "gram_ids": found.gram_ids, "gram_weights": found.gram_weights,
+            "gram_ids": found.gram_ids.astype(np.int64, copy=False), "gram_weights": found.gram_weights,
         }  # fmt: skip
         logs = self.heads.run(None, {name: value for name, value in feed.items() if name in self._inputs})[0]
         logs = np.asarray(logs, dtype=np.float64)  # (N, T, K)
