@@ -67,7 +67,7 @@ def run(request: Request) -> Report:
     records = read_log(log)
     with reporting(request.quiet) as progress:
         model = request.model or _train(records, log, request, progress)
-        material = _material(log, records, unseen_predictions(records, model))
+        material = _material(log, records, unseen_predictions(records, model), "psc" in plan.policies)
         report = evaluate(
             material,
             suites,
@@ -137,14 +137,16 @@ def _train(records: Sequence[CallRecord], log: Path, request: Request, progress:
     return model
 
 
-def _material(log: Path, records: Sequence[CallRecord], trained: dict[str, swarmx.types.Prediction]) -> Material:
+def _material(
+    log: Path, records: Sequence[CallRecord], trained: dict[str, swarmx.types.Prediction], means: bool
+) -> Material:
     from swarmx.sim.suites.engines import recorded_cluster
 
     try:
         cluster = recorded_cluster(records)
     except BadInput:  # suites that need it say so themselves
         cluster = None
-    return material_of(log.stem, records, trained, cluster)
+    return material_of(log.stem, records, trained, cluster, means)
 
 
 def _meta(request: Request, plan: Plan, log: Path, records: Sequence[CallRecord]) -> Meta:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from swarmx.engine import EngineConstants
 from swarmx.errors import BadInput
+from swarmx.predict.means import MEANS
 from swarmx.presets import PRESETS
 from swarmx.scaling import SCALERS
 from swarmx.sim import Arm, Cluster, Timing, Workload
@@ -153,7 +154,14 @@ class InWorlds(Protocol):
 
 
 def arms_of(policy: str, every: bool, known: tuple[str, ...]) -> tuple[str | None, ...]:
-    """Arms that a policy runs with; `known` are those that the material can feed, best default first."""
+    """Arms that a policy runs with; `known` are those that the material can feed, best default first.
+
+    `psc` runs with every predictor of a mean that the material has, and nobody else does.
+    """
+    means = tuple(name for name in known if name in MEANS)
+    if policy == "psc" and means:
+        return means
+    known = tuple(name for name in known if name not in means)
     needs = PRESETS[VARIANTS.get(policy, (policy, {}))[0]].needs
     if needs == "prediction":
         return known if every else known[:1]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from swarmx.errors import BadInput
 from swarmx.logs.workflows import RecordedWorkflow, workflows_of
 from swarmx.predict.baselines import fit_groups
+from swarmx.predict.means import MEANS, out_of_fold_means
 from swarmx.predict.split import folds, groups_of
 from swarmx.predict.targets import remaining_tokens
 from swarmx.quantiles import LEVELS, QuantileGrid
@@ -63,6 +64,7 @@ def material_of(
     records: Sequence[CallRecord],
     trained: Mapping[str, Prediction] | None,
     cluster: Cluster | None,
+    means: bool = False,
 ) -> Material:
     """Material from a log.
 
@@ -71,6 +73,7 @@ def material_of(
 
     trained : call id -> what a predictor says that has not seen the call's template; None leaves that arm out
     cluster : as `recorded_cluster` fits it
+    means : also the arms that `psc` runs with, each a single number per call
     Raises BadInput when no workflow of the log ended well.
     """
     recorded = workflows_of(records)
@@ -79,6 +82,8 @@ def material_of(
     if trained is not None:
         predictions["trained"] = tuple(trained.get(row.call_id) for row in rows)
     predictions["type"] = type_predictions(rows)
+    if means:
+        predictions |= {kind: mean_predictions(rows, kind) for kind in MEANS}
     alike = tuple(replace(workflow, priority="normal") for workflow in workflows)
     return Material(name, alike, predictions, tuple(recorded), cluster, _checksum(rows, predictions))
 
@@ -102,6 +107,11 @@ def type_predictions(records: Sequence[CallRecord]) -> tuple[Prediction | None, 
             grid, later = QuantileGrid(LEVELS, length), QuantileGrid(LEVELS, left)
             out[i] = Prediction(grid, "per_type", remaining_tokens=later)
     return tuple(out)
+
+
+def mean_predictions(records: Sequence[CallRecord], kind: str) -> tuple[Prediction | None, ...]:
+    """Each call's expected length as a point, by a model of that kind and of other folds."""
+    return tuple(Prediction(QuantileGrid.point(mean)) for mean in out_of_fold_means(records, kind))
 
 
 def _checksum(rows: Sequence[CallRecord], predictions: Mapping[str, Sequence[Prediction | None]]) -> str:
