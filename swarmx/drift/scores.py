@@ -54,17 +54,29 @@ def scores_of(values: Array, observed: float) -> Scores:
 
 
 def place_of(values: list[float], observed: float) -> float:
-    """The level that the observation reached, in [0, 1]; the middle of the levels where the grid is flat there."""
+    """The level that the observation reached, in [0, 1]; the middle of the levels where the grid is flat there.
+
+    Above the last level along the exponential tail, below the first one as a power of the level, see `low_power`.
+    """
     low, high = bisect_left(values, observed), bisect_right(values, observed)
     if high > low:
         return (LEVELS_LIST[low] + LEVELS_LIST[high - 1]) / 2
     if low == 0:
-        return LEVELS_LIST[0] * max(observed, 0.0) / values[0] if values[0] > 0 else 0.0
+        if not observed > 0 or not values[0] > 0:
+            return 0.0
+        return LEVELS_LIST[0] * math.exp(max(math.log(observed / values[0]) / low_power(values), -700.0))
     if low == len(values):
         excess = max((values[-1] - values[NINTH]) / _RUN, 1e-9 * max(abs(values[-1]), 1.0))
         return 1 - TOP * math.exp(-min((observed - values[-1]) / excess, 700.0))
     share = (observed - values[low - 1]) / (values[low] - values[low - 1])
     return LEVELS_LIST[low - 1] + share * (LEVELS_LIST[low] - LEVELS_LIST[low - 1])
+
+
+def low_power(values: list[float]) -> float:
+    """a in value = v_0 (level / level_0)^a below the first level v_0: as the values fall from 0.1 to there."""
+    if not values[0] > 0:
+        return 1.0
+    return max(math.log(values[TENTH] / values[0]) / _LOW_RUN, 1e-9)
 
 
 def _finite(value: float) -> float:
@@ -74,6 +86,8 @@ def _finite(value: float) -> float:
 LARGEST = 1e30  # a score beyond this is told as this; sums of them stay finite
 MEDIAN = LEVELS_LIST.index(0.5)
 NINTH = LEVELS_LIST.index(0.9)
+TENTH = LEVELS_LIST.index(0.1)
+_LOW_RUN = math.log(LEVELS_LIST[TENTH] / LEVELS_LIST[0])
 _RUN = math.log((1 - LEVELS_LIST[NINTH]) / TOP)
 
 
