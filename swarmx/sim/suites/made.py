@@ -168,6 +168,8 @@ class Made:
 
     def scheduler(self, cell: Cell, world: World) -> Scheduler:
         name, options = OWN_VARIANTS.get(cell.policy, (cell.policy, {}))
+        if block := self.regime(cell.regime).block_tokens:
+            options = {"block_tokens": block, **options}
         return preset(name, cell.seed, None if world.engines is None else dict(world.engines), **options)
 
     def outcome(self, material: Material, cell: Cell) -> Outcome:
