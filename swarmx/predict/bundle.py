@@ -2,6 +2,7 @@
 
 manifest.json       what the model is, its labels, levels, calibration and the sha256 of every other file
 fallback.json       quantiles per call type, the tier below the network
+drift.json          how wrong out-of-fold predictions were per group, what a drift monitor starts from
 heads.onnx          features -> log quantiles            (absent when the log held no prompts)
 encoder.onnx        token ids -> text embedding          (absent likewise)
 encoder.json, tokenizer.json.gz

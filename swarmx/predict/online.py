@@ -184,7 +184,8 @@ def _reading(labels: Array) -> Array:
     matrix[rows, high - 1] += 1 - share
     matrix[rows, high] += share
     beyond = np.log(np.maximum((1 - LEVELS[-1]) / np.maximum(1 - labels, 1e-12), 1.0))
-    return matrix + beyond[:, None] * _TAIL
+    reading: Array = matrix + beyond[:, None] * _TAIL
+    return reading
 
 
 def _apply(known: _Group, values: Array) -> Array:

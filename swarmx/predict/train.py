@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from swarmx.drift import Reference, group_of
 from swarmx.errors import BadInput
 from swarmx.files import replacing_directory
 from swarmx.predict.baselines import fit_groups, keys_of
@@ -19,6 +20,7 @@ from swarmx.predict.embed import TextEncoder
 from swarmx.predict.evaluate import evaluate
 from swarmx.predict.features import features
 from swarmx.predict.fit import FitConfig, Progress
+from swarmx.predict.further import fit_further
 from swarmx.predict.runtime import Predictor
 from swarmx.predict.split import groups_of, testing_rows
 from swarmx.predict.targets import Targets, targets, usable
@@ -102,9 +104,15 @@ def train(
             learned = Targets(wanted.names, wanted.values[inside])
             mine = [calls[i] for i in inside]
             description |= _fit_text(directory, mine, learned, groups[inside], config, progress, notes, means)
+        else:
+            mine = [calls[i] for i in inside]
+            kinds = keys_of(mine, "per_type")
+            write_reference(directory, mine, fit_groups(kinds, wanted.values[inside, 0]).values(kinds))
         write_manifest(directory, description)
         progress("evaluation", 0.0)
-        metrics = evaluate(Predictor.load(directory), records, testing) | {"notes": notes}
+        predictor = Predictor.load(directory)
+        metrics = evaluate(predictor, records, testing) | {"notes": notes}
+        metrics |= fit_further(directory, calls, testing, predictor, config.fit.seed)
         (directory / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n")
         from swarmx.predict.card import write_card
 
@@ -191,5 +199,15 @@ def _write_out_of_fold(directory: Path, calls: Sequence[CallRecord], logs: NDArr
     """Calibrated grids of the training rows by the members that had not seen the row's template: a simulation of the
     training log needs predictions as good as they will be on new templates, not better."""
     values = np.expm1(np.maximum(logs, 0.0)).astype(np.float32)  # (N, T, K)
+    write_reference(directory, calls, values[:, 0].astype(np.float64))
     ids = np.array([call.call_id for call in calls], dtype=np.str_)
     np.savez_compressed(directory / OUT_OF_FOLD, call_id=ids, values=values)
+
+
+def write_reference(directory: Path, calls: Sequence[CallRecord], tokens: NDArray[np.float64]) -> None:
+    """drift.json: what a monitor holds later calls of this model against. tokens : (N, K), best out of fold"""
+    caps = np.array([np.inf if call.max_tokens is None else float(call.max_tokens) for call in calls])
+    observed = np.array([float(call.output_tokens) for call in calls])
+    groups = [group_of(call) for call in calls]
+    reference = Reference.from_arrays(groups, np.minimum(tokens, caps[:, None]), np.minimum(observed, caps))
+    (directory / "drift.json").write_text(json.dumps(reference.to_json()) + "\n")

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from swarmx.drift import Reference
 from swarmx.errors import BadInput
 from swarmx.predict.evaluate import evaluate
 from swarmx.predict.fit import FitConfig
@@ -91,3 +92,10 @@ def test_an_encoder_that_has_seen_answers_is_named_in_the_notes(tmp_path: Path, 
     config = TrainConfig(fit=QUICK.fit, encoder=tmp_path / "encoder", plots=False)
     metrics = train(make_log(120), tmp_path / "m", config)
     assert any("the answers in x.parquet" in note for note in metrics["notes"])
+
+
+def test_training_leaves_what_a_drift_monitor_starts_from(trained: Path) -> None:
+    reference = Reference.from_json(json.loads((trained / "drift.json").read_text()))
+    assert reference.pool.rows == json.loads((trained / "manifest.json").read_text())["log"]["trained_on"]
+    assert reference.groups
+    assert 0 < reference.pool.loss < 10
