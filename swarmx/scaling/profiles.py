@@ -31,6 +31,7 @@ class Profiles:
     own, own_square : (T, A, J) of the call itself; later, later_square : (T, A, M, J) of what it causes
     fresh, fresh_square : (T, M, J) per call of the type that starts a second from now on, with all that it causes
     fresh_later : (T, M, J) the same without the call itself
+    below, below_square : (T, M) slot-seconds of all that it causes, whenever that is
     calls : (T, M) calls caused, mean; service_s : (T,) mean
     """
 
@@ -45,6 +46,8 @@ class Profiles:
     fresh: Array
     fresh_square: Array
     fresh_later: Array
+    below: Array
+    below_square: Array
     calls: Array
     service_s: Array
 
@@ -108,6 +111,7 @@ def _table(trees: Sequence[list[Busy]], models: int, edges: Array) -> tuple[Arra
     windows = edges.size - 1
     own, later = np.zeros((2, AGES, windows)), np.zeros((2, AGES, models, windows))
     fresh, calls = np.zeros((3, models, windows)), np.zeros(models)
+    below = np.zeros((2, models))
     counts = np.zeros(AGES)
     steps = (np.arange(FRESH_STEPS) + 0.5) * edges[-1] / FRESH_STEPS
     for tree in trees:
@@ -125,6 +129,8 @@ def _table(trees: Sequence[list[Busy]], models: int, edges: Array) -> tuple[Arra
         fresh[0] += whole[:, :-1].sum(axis=0)
         fresh[1] += (whole[:, :-1] ** 2).sum(axis=0)
         np.add.at(calls, model[1:], 1.0)
+        work = np.bincount(model[1:], weights=length[1:], minlength=models)
+        below += work, work**2
     own /= np.maximum(counts, 1)[:, None]
     later /= np.maximum(counts, 1)[:, None, None]
     for place in range(1, AGES):
@@ -132,7 +138,8 @@ def _table(trees: Sequence[list[Busy]], models: int, edges: Array) -> tuple[Arra
             own[:, place], later[:, place] = own[:, place - 1], later[:, place - 1]
     fresh *= edges[-1] / FRESH_STEPS / len(trees)
     mean = services.mean()
-    return lower, own[0], own[1], later[0], later[1], *fresh, calls / len(trees), np.asarray(mean)
+    n = len(trees)
+    return lower, own[0], own[1], later[0], later[1], *fresh, *(below / n), calls / n, np.asarray(mean)
 
 
 def _per_model(

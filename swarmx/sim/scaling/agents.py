@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swarmx.engine import EngineConstants
+from swarmx.scaling.foretell import Forecaster
 from swarmx.scaling.profiles import Profiles, fit_profiles, windows_to
 from swarmx.sim.cluster import ReplicaSpec
 from swarmx.sim.scaling.fleet import ColdStart, Kind
+from swarmx.sim.scaling.forecasts import Forecast, Forecasts, TrueOutlook, calibrated, learn
 from swarmx.sim.scaling.latency import QueueLatency
 from swarmx.sim.scaling.oracle import Seconds, ideal
 from swarmx.sim.scaling.scenario import Scenario
@@ -26,7 +28,8 @@ Array = NDArray[np.float64]
 Rate = Callable[[float], float]
 TOKEN_S = 0.1
 POOLS = {"plan": "planner", "code": "worker", "repair": "worker", "search": "worker"}  # others: "writer"
-SAMPLE = 400  # workflows that profiles are learned from
+SAMPLE = 400  # workflows that profiles and forecasts are learned from
+LAG_S = 2.5  # from an event until a scaler that looks every 5 s looks, on average
 
 
 def seconds(call: SimCall) -> float:
@@ -81,17 +84,25 @@ def agent_runs(n: int, call_s: float, rng: np.random.Generator) -> list[SimWorkf
     return [in_pools(w) for w in mix(n, Sizes(mean_tokens=call_s / TOKEN_S, cv=1.0, tool_s=2.0), rng)]
 
 
-def learned(workflows: Sequence[SimWorkflow], of: Seconds, horizon_s: float) -> Profiles:
-    """Profiles from the log that these workflows would leave without queueing."""
+def ideal_log(workflows: Sequence[SimWorkflow], of: Seconds) -> list[CallRecord]:
+    """The log that these workflows would leave without queueing, call by call in their order."""
     records = []
     for workflow in workflows:
         schedule = ideal(workflow, of)
-        for call, start, end in schedule:
+        ids = [f"{workflow.id}/{call.key}" for call in workflow.calls]
+        for place, (call, start, end) in enumerate(schedule):
             parent = max(call.parents, key=lambda p: schedule[p][2]) if call.parents else None
-            parent_id = None if parent is None else workflow.calls[parent].key
-            record = CallRecord(call.key, call.model, start, "ok", workflow.id, parent_id, type=call.type)
-            records.append(replace(record, dispatched_s=start, finished_s=end))
-    return fit_profiles(records, windows_to(horizon_s))
+            record = CallRecord(
+                ids[place], call.model, start, "ok", workflow.id, None if parent is None else ids[parent]
+            )
+            times = {"dispatched_s": start, "finished_s": end, "output_tokens": round(call.output_tokens)}
+            records.append(replace(record, type=call.type, prompt_tokens=call.prompt_tokens, **times))  # type: ignore[arg-type]
+    return records
+
+
+def learned(workflows: Sequence[SimWorkflow], of: Seconds, horizon_s: float) -> Profiles:
+    """Profiles from the log that these workflows would leave without queueing."""
+    return fit_profiles(ideal_log(workflows, of), windows_to(horizon_s))
 
 
 def agents(
@@ -114,13 +125,36 @@ def agents(
     runs = agent_runs(len(arrivals), call_s, rng)
     workload = Workload(tuple(replace(w, arrival_s=float(t)) for w, t in zip(runs, arrivals, strict=True)))
     cold = ColdStart(cold_s, 0.1, fail_share=0.02, pending_share=0.05, pending_s=cold_s / 2)
-    return job_scenario(name, workload, ("planner", "worker", "writer"), cold, profiles_of_runs(call_s, cold_s), call_s)
+    models = ("planner", "worker", "writer")
+    base = job_scenario(name, workload, models, cold, profiles_of_runs(call_s, cold_s), call_s)
+    return replace(base, forecasts=forecasts_of(workload, call_s))
+
+
+def forecasts_of(workload: Workload, call_s: float) -> Forecasts:
+    """Learned from other runs of the same kind, with what a prompt tells and without it; and the truth."""
+    token_s = dict.fromkeys(("planner", "worker", "writer"), TOKEN_S)
+    return {
+        "trained": lambda: Forecast(_learned_forecaster(call_s, True), token_s, calibrated(_sample(call_s))),
+        "no_prompt": lambda: Forecast(_learned_forecaster(call_s, False), token_s),
+        "truth": lambda: Forecast(TrueOutlook(workload.workflows), token_s),
+    }
+
+
+@cache
+def _learned_forecaster(call_s: float, prompts: bool) -> Forecaster:
+    sample = _sample(call_s)
+    return learn(sample, ideal_log(sample, seconds), LAG_S, calibrated(sample) if prompts else None)
+
+
+@cache
+def _sample(call_s: float) -> tuple[SimWorkflow, ...]:
+    return tuple(agent_runs(SAMPLE, call_s, np.random.default_rng([1_000_000, 2])))
 
 
 @cache
 def profiles_of_runs(call_s: float, cold_s: float) -> Profiles:
     """Learned from other runs of the same kind, the same for every seed."""
-    return learned(agent_runs(SAMPLE, call_s, np.random.default_rng([1_000_000, 2])), seconds, 1.5 * cold_s)
+    return learned(_sample(call_s), seconds, 1.5 * cold_s)
 
 
 def job_scenario(

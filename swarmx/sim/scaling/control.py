@@ -10,6 +10,7 @@ from typing import Protocol
 from swarmx.scaler import Scaler
 from swarmx.scaling import PoolSample, ReplicaView, Scale
 from swarmx.scaling.demand import PoolDemand
+from swarmx.scaling.foretell import Foreteller
 from swarmx.scaling.live import LiveWork
 from swarmx.sim.clock import Clock
 from swarmx.sim.cluster import Fault, ReplicaSpec
@@ -55,6 +56,7 @@ class ScalingControl:
     period_s : between decisions; live : book of live work, None where nobody keeps one; limits : of every pool's calls
     probe : latency estimates for the policies that use them; oracle : for the clairvoyant
     detect_s : from a crash until the routers know
+    foreteller : of what live workflows still hold; None: type averages
     token_s : seconds per token at the pace that the live work's profiles were learned at; progress is then told in it
     After the run, `steps` holds every decision and `fleet` the account.
     """
@@ -70,10 +72,11 @@ class ScalingControl:
         oracle: Oracle | None = None,
         detect_s: float = 1.0,
         token_s: float | None = None,
+        foreteller: Foreteller | None = None,
     ) -> None:
         self.scaler, self.fleet, self.period_s, self.live = scaler, fleet, period_s, live
         self.limits, self.probe, self.oracle, self.detect_s = limits, probe, oracle, detect_s
-        self.token_s = token_s
+        self.token_s, self.foreteller = token_s, foreteller
         self.steps: list[Step] = []
         self.ended_s = 0.0
 
@@ -83,7 +86,7 @@ class ScalingControl:
         self.places = sum(len(pool.replicas) for pool in pools.values())
         for model, pool in pools.items():
             for router in pool.routers:
-                router.scheduler = Watched(router.scheduler, self.tallies[model], self.live)
+                router.scheduler = Watched(router.scheduler, self.tallies[model], self.live, self.foreteller)
             for replica in pool.replicas.values():
                 self._may_crash(self.fleet.adopt(replica.spec, clock.now), replica)
         clock.at(clock.now, self._step, None)
@@ -93,6 +96,8 @@ class ScalingControl:
     def _step(self, _: None) -> None:
         now = self.clock.now
         self._tell_progress(now)
+        if self.foreteller is not None and self.live is not None:
+            self.foreteller.tell(self.live, now)
         demands = self.live.demands(now, self._fixed_slots()) if self.live is not None else {}
         futures = self.oracle(self.pools, now) if self.oracle is not None else {}
         samples = [

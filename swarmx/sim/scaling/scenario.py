@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from swarmx.errors import BadInput
 from swarmx.presets import preset
 from swarmx.scaler import PoolSettings, Scaler
 from swarmx.scaling import Bounds, scaling_preset
 from swarmx.scaling.budget import DeviceKind
+from swarmx.scaling.foretell import Foreteller
 from swarmx.scaling.live import LiveWork
 from swarmx.scaling.profiles import Profiles
 from swarmx.sim.cluster import Cluster
@@ -22,6 +24,7 @@ from swarmx.sim.loop import simulate
 from swarmx.sim.results import CallTable
 from swarmx.sim.scaling.control import LatencyProbe, ScalingControl, Step, starting
 from swarmx.sim.scaling.fleet import Fleet, Kind
+from swarmx.sim.scaling.forecasts import Forecast, Forecasts
 from swarmx.sim.scaling.oracle import Seconds, TrueDemand
 from swarmx.sim.scaling.watch import Limits
 from swarmx.sim.workload import Workload
@@ -37,6 +40,7 @@ class Scenario:
     token_s : see `ScalingControl`
     profiles : learned from another workload of the same kind; seconds : true service time of a call
     order : preset of the schedulers and its options
+    forecasts : of what live workflows still hold, by arm; without one, type averages
     """
 
     name: str
@@ -54,6 +58,7 @@ class Scenario:
     period_s: float = 5.0
     order: tuple[str, Mapping[str, Any]] = ("central_fcfs", MappingProxyType({}))
     timing: Timing = field(default_factory=lambda: Timing(retries=20))
+    forecasts: Forecasts = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ def run(
     options: Mapping[str, Any] | None = None,
     bounds: Bounds | None = None,
     follow: bool = True,
+    arm: str | None = None,
     seed: int = 0,
 ) -> ScalingRun:
     """Run the scenario under one scaling policy.
@@ -101,7 +107,10 @@ def run(
     options : of the policy
     bounds : replaces the policy's own, but for minimum and maximum, which are the scenario's
     follow : keep a book of live work for the policy; False: it sees counters alone
+    arm : of the scenario's forecasts; None, "type" and "oracle" use none of them
+    Raises BadInput for an arm that the scenario does not have.
     """
+    forecast = _forecast(scenario, arm)
     chosen, own = scaling_preset(policy, bounds, **(options or {}))
     limits = replace(own, minimum=scenario.minimum, maximum=scenario.maximum)
     rng = np.random.default_rng(seed)
@@ -115,20 +124,30 @@ def run(
         scenario.probe,
         TrueDemand(scenario.workload, scenario.seconds, scenario.profiles.edges_s) if policy == "clairvoyant" else None,
         token_s=scenario.token_s,
+        foreteller=None if forecast is None else Foreteller(forecast.forecaster, forecast.token_s),
     )
     first = {model: device for model, device in reversed(list(scenario.kinds))}
     begin = {m: (scenario.kinds[m, first[m]].spec, n) for m, n in scenario.begin.items()}
     name, order = scenario.order
     schedulers = {model: preset(name, seed, **order) for model in scenario.begin}
     table = simulate(
-        scenario.workload, Cluster(starting(begin)), schedulers, None, scenario.timing, seed=seed, control=control
-    )
+        scenario.workload, Cluster(starting(begin)), schedulers, None if forecast is None else forecast.arm,
+        scenario.timing, seed=seed, control=control,
+    )  # fmt: skip
     end = float(np.nanmax(table.finished_s))
     attained = sum(t.kept for t in control.tallies.values()) / max(sum(t.judged for t in control.tallies.values()), 1)
     return ScalingRun(
         table, control.steps, fleet, fleet.replica_seconds(0.0, end), fleet.replica_seconds(0.0, end, priced=True),
         end, attained,
     )  # fmt: skip
+
+
+def _forecast(scenario: Scenario, arm: str | None) -> Forecast | None:
+    if arm in (None, "type", "oracle"):
+        return None
+    if arm not in scenario.forecasts:
+        raise BadInput(f"scenario {scenario.name} has no arm {arm!r}; it has type, {', '.join(scenario.forecasts)}")
+    return scenario.forecasts[arm]()
 
 
 def _settings(scenario: Scenario, limits: Bounds) -> dict[str, PoolSettings]:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from swarmx.scaling.foretell import Foreteller
 from swarmx.scaling.live import LiveWork
 from swarmx.sim.contracts import SimulatedScheduler
 from swarmx.types import Call, CallRecord, Decision, Prediction, ReplicaState
@@ -57,10 +58,13 @@ class Tally:
 class Watched:
     """A scheduler, and what passes through it. `started` is when a call's first token was seen."""
 
-    def __init__(self, scheduler: SimulatedScheduler, tally: Tally, live: LiveWork | None) -> None:
+    def __init__(
+        self, scheduler: SimulatedScheduler, tally: Tally, live: LiveWork | None, foreteller: Foreteller | None = None
+    ) -> None:
         self.scheduler = scheduler
         self.tally = tally
         self.live = live
+        self.foreteller = foreteller
         self.began: dict[str, float] = {}
 
     @property
@@ -70,7 +74,10 @@ class Watched:
     def arrive(self, call: Call, prediction: Prediction | None, now: float) -> Sequence[Decision]:
         self.tally.arrived += 1
         if self.live is not None:
-            self.live.arrive(call.id, call.model, call.type, now, is_first=call.parent_id is None)
+            first = call.parent_id is None
+            self.live.arrive(call.id, call.model, call.type, now, is_first=first, workflow=call.workflow)
+        if self.foreteller is not None:
+            self.foreteller.arrived(call, prediction, now)
         return self.scheduler.arrive(call, prediction, now)
 
     def predicted(self, call_id: str, prediction: Prediction, now: float) -> Sequence[Decision]:
@@ -93,6 +100,8 @@ class Watched:
             self.tally.end(record, started, now)
             if self.live is not None:
                 self.live.ended(record.call_id)
+            if self.foreteller is not None:
+                self.foreteller.ended(record, now)
         return self.scheduler.finished(record, now, retry)
 
     def refused(self, call_id: str, state: ReplicaState, now: float) -> Sequence[Decision]:
