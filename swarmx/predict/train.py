@@ -21,7 +21,6 @@ from swarmx.predict.evaluate import evaluate
 from swarmx.predict.features import features
 from swarmx.predict.fit import FitConfig, Progress
 from swarmx.predict.further import fit_further
-from swarmx.predict.further import fit_further
 from swarmx.predict.runtime import Predictor
 from swarmx.predict.split import groups_of, testing_rows
 from swarmx.predict.targets import Targets, targets, usable
