@@ -38,8 +38,11 @@ def read_body(raw: bytes) -> Body:
         data = json.loads(raw)
     except (ValueError, RecursionError):
         return Body(chars=len(raw))
-    if not isinstance(data, dict):
-        return Body(chars=len(raw))
+    return body_of(data) if isinstance(data, dict) else Body(chars=len(raw))
+
+
+def body_of(data: Mapping[str, Any]) -> Body:
+    """A request that is a mapping already; never raises."""
     prompt = _prompt(data)
     model = data.get("model")
     return Body(

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
-from swarmx.adapters.envoy.counters import Counters
 from swarmx.errors import BadInput
 from swarmx.types import Call, Prediction
 
@@ -27,10 +26,14 @@ class Predicts(Protocol):
     def predict(self, calls: Sequence[Call]) -> list[Prediction]: ...
 
 
+class Counts(Protocol):
+    def add(self, name: str, value: str = "") -> None: ...
+
+
 class Forecaster:
     """budget_s : a call whose prediction takes longer goes on without it"""
 
-    def __init__(self, predictor: Predicts, budget_s: float, counters: Counters) -> None:
+    def __init__(self, predictor: Predicts, budget_s: float, counters: Counts) -> None:
         self.predictor, self.budget_s, self.counters = predictor, budget_s, counters
         self.swaps = 0
         self._thread = ThreadPoolExecutor(1, "predict")

@@ -1,0 +1,256 @@
+"""What one handle knows of its calls, and where it would send them: everything of the router that is not Ray's.
+
+A call is entered when it is first ranked, so that calls that come at the same time see each other, and it is entered
+once, however often Serve asks again. `routed` and `completed` are Serve's word on it. Serve's routing statistics bring
+the replicas' numbers and their latest ended calls, from which lengths and speeds are learned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from swarmx.adapters.envoy.lanes import Lanes
+from swarmx.adapters.ray_serve import identity
+from swarmx.adapters.ray_serve.counters import Counters
+from swarmx.adapters.ray_serve.states import Stats, rows_since
+from swarmx.scheduler import Scheduler
+from swarmx.types import Call, CallRecord, Decision, Prediction, ReplicaState, Start
+
+WORKFLOWS = 20_000  # whose first sight is remembered
+AGAIN_S = 1.0  # a call whose try ended without being accepted is asked for again within this, or it is gone
+UNHEARD_S = 60.0  # an accepted place that was never used, by Serve's two-step calls
+
+
+class Pending(Protocol):
+    """Serve's PendingRequest."""
+
+    args: list[Any]
+    kwargs: dict[Any, Any]
+    metadata: Any
+    future: asyncio.Future[Any]
+
+
+@dataclass(slots=True, eq=False)
+class Ride:
+    """A call on its way. replica : where it is bound, "" while it waits; asks : how often Serve asked for it
+
+    early : a replica where it ended before its acceptance was heard of; granted : by the queue owner
+    shadow : ranked to be compared alone; tried : the last replica that did not take it
+    """
+
+    pending: Pending
+    call: Call
+    key: str
+    lane: Scheduler
+    began_s: float
+    prediction: Prediction | None = None
+    replica: str = ""
+    asks: int = 0
+    routed: bool = False
+    early: str = ""
+    shadow: bool = False
+    granted: bool = False
+    tried: str = ""
+
+
+@dataclass
+class Desk:
+    """model : the deployment's name; preset, options : of the scheduler; clock : seconds since the epoch
+
+    on_done : told of the id of every call that is over
+    """
+
+    model: str
+    preset: str
+    options: dict[str, Any]
+    clock: Callable[[], float]
+    counters: Counters
+    on_done: Callable[[str], None] = lambda call_id: None
+    rides: dict[int, Ride] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.lanes = Lanes(self.preset, dict(self.options))
+        self._internal: dict[str, list[Ride]] = defaultdict(list)
+        self._ids: dict[str, int] = {}
+        self._began: dict[str, float] = {}
+        self._numbers: dict[str, int] = {}
+        self._swept_s = 0.0
+
+    # ---- a call's way ----
+
+    def enter(self, pending: Pending, context: Mapping[str, str]) -> Ride:
+        """The call of a pending request: a new one, or the one that it has."""
+        ride = self.rides.get(id(pending))
+        if ride is None:
+            now = self.clock()
+            asked = identity.read(pending.args, pending.kwargs)
+            call = self._named(identity.call_of(asked, pending.metadata, self.model, context, now))
+            internal = pending.metadata.internal_request_id
+            ride = Ride(pending, call, identity.key_of(internal, asked), self._at_once, now)
+            self.rides[id(pending)] = ride
+            self._ids[call.id] = id(pending)
+            self._internal[internal].append(ride)
+            self._sweep(now)
+        ride.asks, ride.early = ride.asks + 1, ""
+        pending.future.add_done_callback(lambda future: self.end(ride, "withdrawn") if future.cancelled() else None)
+        return ride
+
+    def bind(self, ride: Ride, allowed: Sequence[str] | None = None) -> list[str]:
+        """Bind it here and now; replicas in the order in which Serve shall try them.
+
+        allowed : where it may go; None for everywhere
+        """
+        now, lane = self.clock(), ride.lane
+        inside = None if allowed is None else frozenset(allowed)
+        if hasattr(lane.parts.placement, "allowed"):
+            self.lanes.restrict(lane, inside)
+        if ride.call.id in lane.cluster.flights:  # Serve asks again: that replica did not take it
+            state = lane.cluster.states[lane.cluster.index[ride.replica]]
+            decisions = lane.refused(ride.call.id, state, now)
+        elif lane.queue.get(ride.call.id) is not None:
+            decisions = lane.tick(now)
+        else:
+            decisions = lane.arrive(ride.call, ride.prediction, now)
+        self._adopt(decisions)
+        rest = [name for name in self.lanes.usable(inside) if name != ride.replica]
+        return [ride.replica, *rest] if ride.replica and (inside is None or ride.replica in inside) else rest
+
+    def place(self, ride: Ride, replica: str) -> None:
+        """Somebody else has bound it there."""
+        now = self.clock()
+        ride.replica = replica
+        if ride.call.id not in ride.lane.cluster.flights and ride.lane.queue.get(ride.call.id) is None:
+            self._adopt([d for d in ride.lane.arrive(ride.call, ride.prediction, now) if not _is_of(d, ride)])
+        ride.lane.placed(ride.call.id, replica, now)
+
+    def release(self, ride: Ride) -> None:
+        """Its replica did not take it, and somebody else will bind it anew."""
+        call, now = ride.call, self.clock()
+        self._adopt(ride.lane.finished(CallRecord(call.id, call.model, call.arrival_s, "cancelled"), now))
+        ride.replica, ride.tried = "", ride.replica
+
+    def emptiest(self, allowed: Sequence[str]) -> list[str]:
+        """Those that can take a call now, emptiest first."""
+        return self.lanes.usable(frozenset(allowed))
+
+    def routed(self, pending: Pending, replica: str) -> Ride | None:
+        """A replica accepted it."""
+        ride = self.rides.get(id(pending))
+        if ride is None:
+            return None
+        self.counters.add("routed")
+        ride.routed = True
+        if ride.replica != replica or ride.call.id not in ride.lane.cluster.flights:
+            self.place(ride, replica)
+        if ride.early == replica:
+            self.end(ride, "completed")
+        return ride
+
+    def completed(self, replica: str, internal: str) -> None:
+        """A request with that internal id ended there, or one that the replica did not take."""
+        same = self._internal.get(internal, ())
+        for ride in same:
+            if ride.routed and ride.replica == replica:
+                self.end(ride, "completed")
+                return
+        for ride in same:
+            if not ride.routed and ride.replica == replica:
+                ride.early = replica
+                asyncio.get_running_loop().call_later(AGAIN_S, self._gone, ride, ride.asks)
+                return
+
+    def end(self, ride: Ride, event: str) -> None:
+        """It is over here; only the first end counts."""
+        if self.rides.pop(id(ride.pending), None) is None:
+            return
+        self.counters.add(event)
+        internal = ride.pending.metadata.internal_request_id
+        self._internal[internal].remove(ride)
+        if not self._internal[internal]:
+            del self._internal[internal]
+        del self._ids[ride.call.id]
+        call, now = ride.call, self.clock()
+        self._adopt(ride.lane.finished(CallRecord(call.id, call.model, call.arrival_s, "cancelled"), now))
+        self.on_done(call.id)
+
+    # ---- replicas ----
+
+    def replicas_changed(self, found: Iterable[tuple[ReplicaState, Stats]]) -> None:
+        """Replicas and their latest statistics, as Serve tells them."""
+        states, now, lanes = [], self.clock(), self.lanes
+        fit, observed = lanes.owner.fit, lanes.owner.intake.observed
+        for state, stats in found:
+            states.append(state)
+            if state.id in lanes.cluster.index:
+                for ended in rows_since(stats, self._numbers.get(state.id, 0)):
+                    if ended.status == "ok" and ended.tokens > 0:
+                        observed.observe(None if ended.type == "__call__" else ended.type, ended.tokens)
+                        fit.observe(state.id, ended.segment)
+                self._numbers[state.id] = int(stats.get("number", 0))
+        names = {state.id for state in states}
+        for ride in [r for r in self.rides.values() if r.replica and r.replica not in names]:
+            self._off(ride)
+        self._numbers = {name: number for name, number in self._numbers.items() if name in names}
+        self._adopt(lanes.owner.replicas_changed(states, now))
+
+    def _off(self, ride: Ride) -> None:
+        """Its replica is gone. Serve asks again for it, or reports its end."""
+        cluster = self.lanes.cluster
+        if ride.replica in cluster.index:
+            state = cluster.states[cluster.index[ride.replica]]
+            cluster.report(replace(state, draining=True))
+        routed_to = ride.replica if ride.routed else ""
+        self.release(ride)
+        ride.replica = routed_to
+
+    # ---- bookkeeping ----
+
+    @property
+    def _at_once(self) -> Scheduler:
+        return self.lanes.at_once if self.lanes.holds else self.lanes.owner
+
+    def _adopt(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, Start):
+                ride = self.rides.get(self._ids.get(decision.call_id, -1))
+                if ride is not None and not ride.routed:
+                    ride.replica = decision.replica
+
+    def _named(self, call: Call) -> Call:
+        """Under an id of its own, and with the first sight of its workflow."""
+        began = min(self._began.get(call.workflow, call.workflow_start_s), call.workflow_start_s)
+        self._began[call.workflow] = began
+        if len(self._began) > WORKFLOWS:
+            del self._began[next(iter(self._began))]
+        name, times = call.id, 1
+        while name in self._ids:
+            times += 1
+            name = f"{call.id}#{times}"
+        return replace(call, id=name, workflow_arrival_s=began)
+
+    def _gone(self, ride: Ride, asks: int) -> None:
+        """A try ended without being accepted: if Serve has not asked again, nobody waits for it any longer."""
+        if id(ride.pending) not in self.rides or ride.routed or ride.asks != asks:
+            return
+        if ride.pending.future.done():
+            self.end(ride, "withdrawn")
+        else:  # Serve waits for replicas before it asks again
+            ride.pending.future.add_done_callback(
+                lambda future: self.end(ride, "withdrawn") if future.cancelled() else None
+            )
+
+    def _sweep(self, now: float) -> None:
+        if now - self._swept_s < UNHEARD_S / 4:
+            return
+        self._swept_s = now
+        for ride in list(self.rides.values()):
+            if not ride.routed and now - ride.began_s > UNHEARD_S and ride.pending.future.done():
+                self.end(ride, "withdrawn")
+
+
+def _is_of(decision: Decision, ride: Ride) -> bool:
+    return getattr(decision, "call_id", None) == ride.call.id
