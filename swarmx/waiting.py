@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,7 @@ class Waiting:
     level : its class, the number of its priority or of a better one that it has inherited
     order_key : what the discipline said; the key may be of another making (see `swarmx.ordering.lanes`)
     interrupted : how often it was taken off a replica; attained : output tokens that it had produced by then
+    row : of its numbers in the queue's table, -1 while it has none
     """
 
     call: Call
@@ -73,13 +75,14 @@ class Waiting:
     order_key: float = 0.0
     interrupted: int = 0
     attained: float = 0.0
+    row: int = -1
 
 
 class WaitingQueue:
-    """Waiting calls sorted by key, with their numbers in a table of the same order (columns in `swarmx.kernel`).
+    """Waiting calls sorted by key, with their numbers in a table (columns in `swarmx.kernel`) where each keeps its row.
 
-    Insertion and removal cost a binary search and a memory move. A call with an infinite second key is kept but not in
-    the order, and not offered, until `rekey` gives it another.
+    Insertion and removal cost a binary search and a shift of references; numbers do not move. A call with an infinite
+    second key is kept but not in the order, and not offered, until `rekey` gives it another.
     """
 
     refills = False  # whether calls that are not in the order may come into it when others leave
@@ -88,7 +91,10 @@ class WaitingQueue:
         self._keys: list[Key] = []
         self._items: list[Waiting] = []
         self._by_id: dict[str, Waiting] = {}
-        self._table: Array = np.zeros((64, kernel.WAITING_COLUMNS))
+        self._numbers: Array = np.zeros((kernel.WAITING_COLUMNS, 0))  # a column per number, a row's number per call
+        self._levels: NDArray[np.int8] = np.zeros(0, dtype=np.int8)
+        self._at: list[Waiting | None] = []  # row -> whose numbers it holds
+        self._free: list[int] = []
         self.tracking_prefix = 0  # calls that carry prefix blocks
         self.refused = 0  # calls that some replica has refused
         self.starts_since_due = 0
@@ -111,45 +117,50 @@ class WaitingQueue:
 
     def add(self, waiting: Waiting) -> None:
         """Insert by key. Raises ValueError when a call of that id waits already."""
-        call, lengths = waiting.call, waiting.lengths
+        call = waiting.call
         if call.id in self._by_id:
             raise ValueError(f"call {call.id!r} waits already")
-        if waiting.key[1] == np.inf:
-            self._by_id[call.id] = waiting
+        self._by_id[call.id] = waiting
+        if waiting.key[1] == inf:
             return
-        place, size = bisect_left(self._keys, waiting.key), len(self._items)
-        if size == len(self._table):
-            self._table = np.concatenate([self._table, np.zeros_like(self._table)])
-        table = self._table
-        table[place + 1 : size + 1] = table[place:size]
-        limit = np.inf if call.max_tokens is None else call.max_tokens
-        due = 0.0 if waiting.due_s is None else kernel.SKIP
-        table[place] = (
-            lengths.mean, lengths.own, call.prompt_tokens, limit, due, -1.0, waiting.overtaken, waiting.since_s
-        )  # fmt: skip
+        place = bisect_left(self._keys, waiting.key)
         self._keys.insert(place, waiting.key)
         self._items.insert(place, waiting)
-        self._by_id[call.id] = waiting
+        self._write(waiting)
         self.tracking_prefix += bool(call.prefix_blocks)
         self.refused += bool(waiting.refused)
 
     def remove(self, waiting: Waiting) -> int:
         """Take a call out; returns the place it had, 0 for one that was not in the order."""
-        if waiting.key[1] == np.inf:
-            del self._by_id[waiting.call.id]
+        del self._by_id[waiting.call.id]
+        if waiting.key[1] == inf:
             return 0
         place = bisect_left(self._keys, waiting.key)
-        waiting.overtaken = int(self._table[place, kernel.W_OVERTAKEN])
-        size = len(self._items)
-        self._table[place : size - 1] = self._table[place + 1 : size]
-        del self._keys[place], self._items[place], self._by_id[waiting.call.id]
+        del self._keys[place], self._items[place]
+        self._forget(waiting)
         self.tracking_prefix -= bool(waiting.call.prefix_blocks)
         self.refused -= bool(waiting.refused)
         return place
 
+    def move(self, waiting: Waiting, key: Key) -> None:
+        """To another place in the order, or out of it or into it; all else stays."""
+        if waiting.key[1] == inf or key[1] == inf:
+            WaitingQueue.remove(self, waiting)
+            waiting.key = key
+            WaitingQueue.add(self, waiting)
+            return
+        place = bisect_left(self._keys, waiting.key)
+        del self._keys[place], self._items[place]
+        waiting.key = key
+        place = bisect_left(self._keys, key)
+        self._keys.insert(place, key)
+        self._items.insert(place, waiting)
+
     def start(self, waiting: Waiting) -> None:
         """Take out a call that starts; those with a smaller key were overtaken once more."""
-        self._table[: self.remove(waiting), kernel.W_OVERTAKEN] += 1
+        place = self.remove(waiting)
+        if place:
+            self._numbers[kernel.W_OVERTAKEN, [w.row for w in self._items[:place]]] += 1
         self.starts_since_due = 0 if waiting.due_s is not None else self.starts_since_due + 1
 
     def rekey(self, waiting: Waiting, key: Key) -> None:
@@ -167,29 +178,58 @@ class WaitingQueue:
         return self._items[place : place + count]
 
     def rows(self, place: int, count: int) -> Array:
-        """(up to count, WAITING_COLUMNS) numbers of the same calls; a view, good until the queue changes."""
-        return self._table[place : min(place + count, len(self._items))]
+        """(up to count, WAITING_COLUMNS) numbers of the same calls, a copy."""
+        wanted = [w.row for w in self._items[place : place + count]]
+        return np.ascontiguousarray(self._numbers[:, wanted].T)
 
     def row(self, waiting: Waiting) -> Array:
-        """(WAITING_COLUMNS,) numbers of one call; a view."""
-        return np.asarray(self._table[bisect_left(self._keys, waiting.key)])
+        """(WAITING_COLUMNS,) numbers of one call, a copy."""
+        return self._numbers[:, waiting.row].copy()
 
     def mark_due(self, overtakes: int, since_s: Sequence[float]) -> list[int]:
         """Places of calls that were overtaken so often or have waited since then; they are due from now on.
 
-        since_s : by class
+        since_s : by class, the call's own even where it is shown above all classes
         """
-        table = self._table[: len(self._items)]
-        mask = table[:, kernel.W_OVERTAKEN] >= overtakes
-        begin = bisect_left(self._keys, (0,))
-        for place in range(begin):  # raised above all classes: their own class's hold counts
-            mask[place] |= table[place, kernel.W_SINCE] <= since_s[self._items[place].level]
-        for level, since in enumerate(since_s):
-            end = bisect_left(self._keys, (level + 1,))
-            mask[begin:end] |= table[begin:end, kernel.W_SINCE] <= since
-            begin = end
-        mask |= table[:, kernel.W_DUE] < 0
-        if not mask.any():
+        numbers = self._numbers
+        mask = numbers[kernel.W_OVERTAKEN] >= overtakes
+        mask |= numbers[kernel.W_SINCE] <= np.asarray(since_s)[self._levels]
+        mask |= numbers[kernel.W_DUE] < 0
+        found = np.flatnonzero(mask)
+        if not found.size:
             return []
-        table[mask, kernel.W_DUE] = kernel.SKIP
-        return [int(place) for place in np.flatnonzero(mask)]
+        numbers[kernel.W_DUE, found] = kernel.SKIP
+        due = [self._at[row] for row in found.tolist()]
+        return sorted(bisect_left(self._keys, waiting.key) for waiting in due if waiting is not None)
+
+    def _write(self, waiting: Waiting) -> None:
+        """Give the call a row with its numbers."""
+        if not self._free:
+            self._grow()
+        call, lengths, row = waiting.call, waiting.lengths, self._free.pop()
+        limit = inf if call.max_tokens is None else call.max_tokens
+        due = 0.0 if waiting.due_s is None else kernel.SKIP
+        self._numbers[:, row] = (
+            lengths.mean, lengths.own, call.prompt_tokens, limit, due, -1.0, waiting.overtaken, waiting.since_s
+        )  # fmt: skip
+        self._levels[row] = waiting.level
+        self._at[row], waiting.row = waiting, row
+
+    def _forget(self, waiting: Waiting) -> None:
+        """Free the call's row; an empty row is never due."""
+        row = waiting.row
+        waiting.overtaken = int(self._numbers[kernel.W_OVERTAKEN, row])
+        self._numbers[kernel.W_OVERTAKEN, row], self._numbers[kernel.W_DUE, row] = -inf, 0.0
+        self._numbers[kernel.W_SINCE, row] = inf
+        self._at[row], waiting.row = None, -1
+        self._free.append(row)
+
+    def _grow(self) -> None:
+        size = len(self._at)
+        more = max(64, size)
+        empty = np.zeros((kernel.WAITING_COLUMNS, more))
+        empty[kernel.W_OVERTAKEN], empty[kernel.W_SINCE] = -inf, inf
+        self._numbers = np.concatenate([self._numbers, empty], axis=1)
+        self._levels = np.concatenate([self._levels, np.zeros(more, dtype=np.int8)])
+        self._at += [None] * more
+        self._free += range(size + more - 1, size - 1, -1)

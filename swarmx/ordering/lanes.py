@@ -98,7 +98,7 @@ class LaneQueue(WaitingQueue):
                 waiting = heappop(heap)[2]
                 if waiting.key[1] == inf and self.get(waiting.call.id) is waiting:
                     score = self._order.score(self._order.lane(waiting.call))
-                    self._move(waiting, (waiting.level, score, waiting.order_key, waiting.call.id))
+                    self.move(waiting, (waiting.level, score, waiting.order_key, waiting.call.id))
         return super().mark_due(overtakes, since_s)
 
     def settle(self) -> None:
@@ -120,12 +120,12 @@ class LaneQueue(WaitingQueue):
         for waiting in lane.items[: self.front]:
             key = (shown, score, waiting.order_key, waiting.call.id)
             if key != waiting.key:
-                self._move(waiting, key)
+                self.move(waiting, key)
             score = self._order.after(score, name, waiting)
 
     def _park(self, waiting: Waiting) -> None:
         if waiting.key[1] != inf:
-            self._move(waiting, (waiting.level, inf, waiting.order_key, waiting.call.id))
+            self.move(waiting, (waiting.level, inf, waiting.order_key, waiting.call.id))
             self._stand_behind(waiting)
 
     def _stand_behind(self, waiting: Waiting) -> None:
@@ -134,12 +134,6 @@ class LaneQueue(WaitingQueue):
         heappush(heap, (waiting.since_s, self._number, waiting))
         if len(heap) > 2 * len(self._by_id) + 64:
             heap[:] = sorted({id(e[2]): e for e in heap if self.get(e[2].call.id) is e[2]}.values())
-
-    def _move(self, waiting: Waiting, key: Key) -> None:
-        """In the common order alone."""
-        super().remove(waiting)
-        waiting.key = key
-        super().add(waiting)
 
 
 def _inner(waiting: Waiting) -> Inner:

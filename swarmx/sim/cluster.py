@@ -22,6 +22,8 @@ class ReplicaSpec:
     speed : true relative speed; told_speed : what the scheduler is told (None: the truth)
     queue : order of the engine's own queue: by arrival there, or by arrival of the call's workflow
     block_tokens : size of a prefix-cache block; 0 turns the cache off
+    evicts : which idle blocks of the prefix cache go first: the longest idle ("lru"), or those of the session that is
+        least likely to come back ("wa_lru"); holds_sessions : sessions are kept over their tool calls
     prefill_base_s : seconds, at speed 1, that a stalling prefill takes besides p per token; needs p > 0
     chunk_tokens : prompt tokens that one engine step may prefill beside the decoding calls; 0: prefill stalls decoding
     reserve_tokens : KV room beyond the prompt that admission asks for
@@ -46,6 +48,8 @@ class ReplicaSpec:
     start_if_free: bool = False
     told_speed: float | None = None
     ready_s: float = 0.0
+    evicts: Literal["lru", "wa_lru"] = "lru"
+    holds_sessions: bool = False
 
     def __post_init__(self) -> None:
         if self.slots < 1 or not self.speed > 0 or self.kv_capacity_tokens < 2 or self.context_tokens < 2:

@@ -4,6 +4,23 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What is known of a session when one of its calls leaves.
+
+    reuse : chance that the next call uses what is left here, in [0, 1]; pause_s : time until then, its 95th percentile
+    """
+
+    session: str = ""
+    now: float = 0.0
+    reuse: float = 1.0
+    pause_s: float = 0.0
+
+
+NO_HINT = Hint()
 
 
 class PrefixCache:
@@ -52,7 +69,12 @@ class PrefixCache:
                 self._idle[block] = None
                 self._idle.move_to_end(block)
 
-    def shrink(self, room_tokens: float) -> None:
+    def leave(self, blocks: Sequence[int], answer: Sequence[int], hint: Hint = NO_HINT) -> None:
+        """A call stops using its prompt's blocks and leaves those of its answer, which are forgotten before them."""
+        self.keep(answer)
+        self.release(blocks)
+
+    def shrink(self, room_tokens: float, now: float = 0.0) -> None:
         """Forget the longest idle blocks until the idle ones fit into `room_tokens`."""
         while self._idle and len(self._idle) * self.block_tokens > room_tokens:
             self._idle.popitem(last=False)

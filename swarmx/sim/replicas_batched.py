@@ -8,13 +8,14 @@ is stepped. Prompts are prefilled one after another in order of admission; the f
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf, sqrt
 
 from swarmx.sim.cluster import ReplicaSpec
 from swarmx.sim.job import Job
-from swarmx.sim.prefix_cache import PrefixCache
+from swarmx.sim.prefix_cache import Hint
+from swarmx.sim.session_cache import cache_of
 from swarmx.types import ReplicaState
 
 Entry = tuple[float, int, Job]
@@ -50,7 +51,7 @@ class BatchedReplica:
         self._prefilling: deque[Job] = deque()
         self._admitted: dict[Job, None] = {}  # in order of admission
         self._waiting: list[Entry] = []
-        self._cache = PrefixCache(spec.block_tokens)
+        self._cache = cache_of(spec)
         self._closed = False  # after an overflow, until a call ends
         self._number = 0
         self._event = ""
@@ -211,7 +212,7 @@ class BatchedReplica:
             cached = min(float(job.sim.cached_tokens), held - 1)
             if self.spec.block_tokens:
                 blocks = job.call.prefix_blocks
-                self._cache.shrink(self.spec.kv_capacity_tokens - self._private - self._cache.used_tokens)
+                self._trim()
                 hit = self._cache.present(blocks)[0] * self.spec.block_tokens
                 cached = max(cached, min(hit, held - 1))
                 self._cache.acquire(blocks)
@@ -245,9 +246,11 @@ class BatchedReplica:
 
     def _end(self, job: Job) -> None:
         job.produced = job.output_tokens
-        self._release(job)
+        sim = job.sim
+        hint = Hint(job.call.workflow, self._clock_s, sim.reuse, sim.pause_s)
+        self._release(job, sim.output_blocks, hint)
         self._context -= job.call.prompt_tokens + job.produced
-        self._cache_answer(job)
+        self._trim()
         self._closed = False
         self.ended.append(job)
         if not self._decoding:
@@ -272,23 +275,19 @@ class BatchedReplica:
         self.recomputed += 1
         self._closed = True
 
-    def _release(self, job: Job) -> None:
+    def _release(self, job: Job, answer: Sequence[int] = (), hint: Hint | None = None) -> None:
         del self._admitted[job]
         self.running -= 1
         held = job.call.prompt_tokens + job.produced
         if self.spec.block_tokens:
-            self._cache.release(job.call.prefix_blocks)
+            self._cache.leave(job.call.prefix_blocks, answer, hint or Hint(job.call.workflow, self._clock_s))
             held = max(held - len(job.call.prefix_blocks) * self.spec.block_tokens, 0)
         self._private -= held
 
-    def _cache_answer(self, job: Job) -> None:
-        if self.spec.block_tokens and job.sim.output_blocks:
-            self._cache.keep(job.sim.output_blocks)
-            self._trim()
-
     def _trim(self) -> None:
         if self.spec.block_tokens:
-            self._cache.shrink(self.spec.kv_capacity_tokens - self._private - self._cache.used_tokens)
+            room = self.spec.kv_capacity_tokens - self._private - self._cache.used_tokens
+            self._cache.shrink(room, self._clock_s)
 
 
 def _drop(queue: list[Entry], job: Job) -> bool:

@@ -25,6 +25,8 @@ class SimCall:
     cached_tokens : prompt tokens that need no prefill wherever it runs: what a log saw cached, where blocks are unknown
     group : calls that share it share a prompt template; record_index : row of the log it comes from, -1 if none
     priority : its own label, None for its workflow's
+    reuse, pause_s : what is known when it ends, for engines that evict by it: the chance that the workflow's next call
+        uses what it leaves in the cache, and the 95th percentile of the time until then
     median_tokens, sigma : the best that a predictor can know, for synthetic calls: output is lognormal with this
         median and log standard deviation; nan where it is not known
     """
@@ -46,6 +48,8 @@ class SimCall:
     median_tokens: float = float("nan")
     sigma: float = float("nan")
     priority: Priority | None = None
+    reuse: float = 1.0
+    pause_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

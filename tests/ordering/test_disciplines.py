@@ -177,6 +177,7 @@ def test_short_turns_do_not_wait_for_long_agents_under_mlfq() -> None:
     assert served(scheduler, {}, 1, each_s=60.0) == ["short"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(1, 1000), min_size=2, max_size=8, unique=True))
 def test_justitia_is_shortest_first_by_cost_among_agents_that_arrive_together(sizes: list[float]) -> None:
     order = Justitia(capacity=1e3)
@@ -232,6 +233,7 @@ def test_the_two_variants_of_agent_fair_share_differ_as_paper_and_code_do() -> N
     assert values["earliest"] == pytest.approx(40 / 10)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.1, 500), min_size=LEVELS.size, max_size=LEVELS.size))
 def test_the_gittins_key_is_at_most_the_mean_and_the_length_itself_when_that_is_known(values: list[float]) -> None:
     grid = QuantileGrid(LEVELS, np.sort(values))

@@ -19,12 +19,16 @@ from swarmx.sim.arms import Oracle
 from swarmx.sim.suites.ordering import Contest, Figures, Trial, no_limit
 
 APART_S = 1e5  # each graph has the slots to itself
-POLICIES = ("spoq_waves", "ready_list", "critical_path", "fcfs", "sequential")
-SLOTS = (2.0, 8.0, 32.0)  # in the place of loads
+EVEN = ", even tasks"
+POLICIES = (
+    "spoq_waves", "ready_list", "critical_path", "fcfs", "sequential", "spoq_waves" + EVEN, "ready_list" + EVEN,
+)  # fmt: skip
+SLOTS = (2.0, 8.0, 32.0)  # in the place of loads; no plan is wider than 9, so 32 are as good as unbounded
+SPREAD, EVEN_SPREAD = 0.8, 0.1  # log standard deviation of a task's work
 
 
 @lru_cache(maxsize=32)
-def plans(seed: int, count: int) -> tuple[SimWorkflow, ...]:
+def plans(seed: int, count: int, spread: float = SPREAD) -> tuple[SimWorkflow, ...]:
     """Random layered plans of 10 to 60 tasks: 1 to 3 parents each, mostly from the layer before, lognormal work."""
     rng = np.random.default_rng([seed, 21])
     out = []
@@ -41,7 +45,7 @@ def plans(seed: int, count: int) -> tuple[SimWorkflow, ...]:
                         parents.add(int(rng.choice(source)))
                 layer.append(len(calls))
                 calls.append(
-                    SimCall(f"c{len(calls)}", float(rng.lognormal(3.0, 0.8)), tuple(sorted(parents)), type="task")
+                    SimCall(f"c{len(calls)}", float(rng.lognormal(3.0, spread)), tuple(sorted(parents)), type="task")
                 )
             layers.append(layer)
         out.append(SimWorkflow(f"p{i}", i * APART_S, tuple(calls)))
@@ -60,7 +64,8 @@ def graph_of(workflow: SimWorkflow) -> CallGraph:
 
 
 def build(policy: str, slots: float, seed: int, short: bool) -> Trial:
-    found = plans(seed, 40 if short else 300)
+    found = plans(seed, 40 if short else 300, EVEN_SPREAD if policy.endswith(EVEN) else SPREAD)
+    policy = policy.removesuffix(EVEN)
     graphs = {w.id: graph_of(w) for w in found}
     book = GraphBook(graphs)
     orders: dict[str, Order] = {
@@ -94,7 +99,11 @@ SUITE = Contest(
 
 
 def claims(seeds: Sequence[int], short: bool) -> dict[str, dict[str, float]]:
-    """makespan / max(critical path, work / slots) on 8 slots; speed-up over sequential on two."""
+    """makespan / max(critical path, work / slots) on 8 slots; over the critical path on 32; speed-up on two.
+
+    The paper's 1.03 to 1.11 of the critical path is on plans without bound on slots; the spread of its tasks' work is
+    not in what could be read. A wave waits for its longest task, so the ratio is the doing of that spread.
+    """
     out = {}
     for policy in ("spoq_waves", "ready_list", "critical_path"):
         wide = SUITE.figures(policy, 32.0, seeds, short)
@@ -103,4 +112,7 @@ def claims(seeds: Sequence[int], short: bool) -> dict[str, dict[str, float]]:
             "makespan_over_critical_path_32_slots": wide["makespan_over_critical_path"],
             "speedup_on_2_slots": SUITE.ratio("mean_s", "sequential", policy, 2.0, seeds, short),
         }
+        if policy != "critical_path":
+            even = SUITE.figures(policy + EVEN, 32.0, seeds, short)
+            out[policy]["makespan_over_critical_path_even_tasks"] = even["makespan_over_critical_path"]
     return out
