@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from swarmx.errors import BadInput
+
+if TYPE_CHECKING:
+    from swarmx.predict.train import Means
+    from swarmx.types import CallRecord
+
+
+class Where(StrEnum):
+    """Where a training runs."""
+
+    here = "here"
+    ray = "ray"
+
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
 def train(
-    log: Annotated[Path, typer.Argument(help="A Parquet log as data/SCHEMA.md describes it.", show_default=False)],
+    log: Annotated[
+        Path,
+        typer.Argument(
+            help="A Parquet log as data/SCHEMA.md describes it, or a directory of them.", show_default=False
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", help="Model directory to write.", show_default=False)],
     seed: Annotated[int, typer.Option(help="Of folds, landmarks and networks; the same seed, the same model.")] = 0,
     epochs: Annotated[int, typer.Option(min=1, help="Most epochs of the networks; they stop early.")] = 60,
@@ -24,6 +46,16 @@ def train(
         str | None,
         typer.Option(metavar="URI", help="Also record the run in this MLflow tracking store.", show_default=False),
     ] = None,
+    on: Annotated[Where, typer.Option(help="Where to read, encode and fit.")] = Where.here,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="With --on ray; default: RAY_ADDRESS, else one here.", show_default=False),
+    ] = None,
+    encoders: Annotated[int, typer.Option(min=1, help="With --on ray: actors that encode, a CPU each.")] = 2,
+    embeddings: Annotated[
+        Path | None,
+        typer.Option(help="With --on ray: keep embeddings in this directory for the next time.", show_default=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a predictor on an execution log: quantiles of output tokens, downstream calls and remaining work.
@@ -31,17 +63,16 @@ def train(
     A fixed fifth of the prompt groups is never trained on; the metrics are measured there.
     """
     from swarmx.commands.progress import reporting
-    from swarmx.logs.table import read_log
     from swarmx.predict.fit import FitConfig
     from swarmx.predict.train import TrainConfig
     from swarmx.predict.train import train as fit
 
-    records = read_log(log)
     config = TrainConfig(
         fit=FitConfig(seed=seed, epochs=max(epochs // 3, 1) if quick else epochs), encoder=encoder, plots=not quick
     )
-    with reporting(quiet=as_json) as progress:
-        metrics = fit(records, out, config, progress)
+    place = _workplace(log, on, ray_address, encoders, embeddings)
+    with place as (records, means), reporting(quiet=as_json) as progress:
+        metrics = fit(records, out, config, progress, means=means)
     if mlflow:
         from swarmx.predict.tracking import track
 
@@ -52,6 +83,28 @@ def train(
     from swarmx.predict.picture import print_metrics
 
     print_metrics(metrics, out)
+
+
+@contextmanager
+def _workplace(
+    log: Path, on: Where, address: str | None, encoders: int, embeddings: Path | None
+) -> Iterator[tuple[Sequence[CallRecord], Means]]:
+    """The log's records, and who does the long work."""
+    from swarmx.logs.many import log_files, read_logs
+    from swarmx.predict.train import HERE
+
+    if on is Where.here:
+        if given := [n for n, v in (("--ray-address", address), ("--embeddings", embeddings)) if v is not None]:
+            raise BadInput(f"{given[0]} goes with --on ray")
+        yield read_logs(log), HERE
+        return
+    from swarmx.adapters.ray_training.connecting import connected
+    from swarmx.adapters.ray_training.fitting import RayMeans
+    from swarmx.adapters.ray_training.reading import read_logs_on_ray
+
+    files = log_files(log)
+    with connected(address):
+        yield read_logs_on_ray(files), RayMeans(encoders, store=embeddings).means()
 
 
 def predict(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,8 +48,12 @@ class TrainConfig:
 
 
 def embed_here(directory: Path, texts: Sequence[str]) -> NDArray[np.float32]:
-    """Embeddings of texts, (N, E), by the encoder in that directory, on this machine."""
-    return TextEncoder.load(directory).embed(texts)
+    """Embeddings of texts, (N, E), by the encoder in that directory, on this machine; one text at a time.
+
+    What else is in a batch changes the last bits of an embedding, and a fit makes another model of that.
+    """
+    encoder = TextEncoder.load(directory)
+    return np.concatenate([encoder.embed([text]) for text in texts])
 
 
 def fit_here(
@@ -58,6 +63,19 @@ def fit_here(
     from swarmx.predict.heads import write_heads
 
     return write_heads(directory, material, config, progress)
+
+
+def threads_here() -> dict[str, str]:
+    """Environment under which another process fits with this one's threads: their number changes sums' last bits."""
+    import torch
+
+    known = os.environ
+    cores = known.get("OMP_NUM_THREADS") or str(os.cpu_count() or 1)
+    return {
+        "OMP_NUM_THREADS": str(torch.get_num_threads()),
+        "OPENBLAS_NUM_THREADS": known.get("OPENBLAS_NUM_THREADS") or cores,
+        "MKL_NUM_THREADS": known.get("MKL_NUM_THREADS") or str(torch.get_num_threads()),
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ from swarmx.adapters.ray_training.reading import quiet_data
 from swarmx.predict.bundle import ENCODER_FILES
 from swarmx.predict.embed import TextEncoder
 from swarmx.predict.embedding_store import EmbeddingStore, digest_of, encoder_sha
-from swarmx.predict.train import Means, fit_here
+from swarmx.predict.train import Means, fit_here, threads_here
 
 Floats = NDArray[np.float32]
-BATCH = 256  # texts that an actor embeds at a time
+BATCH = 1024  # texts that an actor is given at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,7 @@ class RayMeans:
         import pyarrow as pa
         import ray
 
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # like lengths together, as `embed` wants them
-        table = pa.table({"place": order, "text": [texts[i] for i in order]})
+        table = pa.table({"place": range(len(texts)), "text": texts})
         encoder = ray.put(pack(directory, ENCODER_FILES))
         with plain_errors(), quiet_data():
             found = ray.data.from_arrow(table).repartition(max(1, -(-len(texts) // BATCH))).map_batches(
@@ -77,11 +76,11 @@ class RayMeans:
     def fit(
         self, directory: Path, material: Any, config: Any, progress: Callable[[str, float], None]
     ) -> tuple[dict[str, Any], NDArray[np.float64]]:
-        """As `predict.train.fit_here`, in a task."""
+        """As `predict.train.fit_here`, in a task with as many threads as it would have here."""
         import ray
 
         progress("network", 0.0)
-        task = ray.remote(num_cpus=self.cpus, max_retries=1)(_fit)
+        task = ray.remote(num_cpus=self.cpus, max_retries=1, runtime_env={"env_vars": threads_here()})(_fit)
         with plain_errors():
             files, description, logs = ray.get(task.remote(material, config))
         unpack(files, directory)
@@ -90,7 +89,7 @@ class RayMeans:
 
 
 class Embedder:
-    """An actor of the pool. encoder : reference to its packed files"""
+    """An actor of the pool; one text at a time, as `embed_here`. encoder : reference to its packed files"""
 
     def __init__(self, encoder: Any) -> None:
         import ray
@@ -101,7 +100,7 @@ class Embedder:
     def __call__(self, batch: Any) -> Any:
         import pyarrow as pa
 
-        rows = self.encoder.embed(batch["text"].to_pylist())
+        rows = np.concatenate([self.encoder.embed([text]) for text in batch["text"].to_pylist()])
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel(), pa.float32()), rows.shape[1])
         return pa.table({"place": batch["place"], "embedding": vectors})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,15 +29,19 @@ def read_logs_on_ray(files: Sequence[Path]) -> list[CallRecord]:
 
 @contextmanager
 def quiet_data() -> Iterator[Any]:
-    """Ray Data without progress bars, blocks in order."""
+    """Ray Data without progress bars and plans on the terminal, blocks in order."""
     import ray
 
+    log = logging.getLogger("ray.data")
+    level = log.level
+    log.setLevel(logging.ERROR)
     context = ray.data.DataContext.get_current()
     before = context.enable_progress_bars, context.execution_options.preserve_order
     context.enable_progress_bars, context.execution_options.preserve_order = False, True
     try:
         yield context
     finally:
+        log.setLevel(level)
         context.enable_progress_bars, context.execution_options.preserve_order = before
 
 
