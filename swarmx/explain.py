@@ -11,19 +11,23 @@ from swarmx.types import Candidate, Receipt, Reject
 from swarmx.waiting import Waiting
 
 TOP = 5  # candidates that a receipt names
+_NO_DRAWS = np.random.default_rng(0)  # this placement draws nothing
 
 
 def candidates_of(
-    waiting: Waiting, cluster: ClusterState, usable: NDArray[np.bool_], harm_weight: float, now: float
+    waiting: Waiting, cluster: ClusterState, usable: NDArray[np.bool_], weights: tuple[float, float], now: float
 ) -> tuple[Candidate, ...]:
-    """The cheapest usable replicas by own finish + harm; empty while the engines' constants are unknown.
+    """The cheapest usable replicas by own finish + harm + extra weight of the wait; empty while constants are unknown.
+
+    weights : of the harm, and of the seconds before the first token
 
     The cluster must have been refreshed to `now`.
     """
     if not cluster.is_fitted:
         return ()
-    own, harm, releases = Completion().terms(waiting, cluster, now)
-    cost = np.where(usable, own + harm_weight * np.where(np.isfinite(harm), harm, 0.0), np.inf)
+    placement = Completion(weights[0], 1.0, weights[1])
+    own, harm, releases, _ = placement.terms(waiting, cluster, now)
+    cost = np.where(usable, placement.costs(waiting, cluster, usable, now, _NO_DRAWS), np.inf)
     best = [int(i) for i in np.argsort(cost, kind="stable")[:TOP] if np.isfinite(cost[i])]
     return tuple(
         Candidate(cluster.states[i].id, float(own[i]), float(harm[i]), float(cost[i]), float(releases[i])) for i in best

@@ -91,7 +91,10 @@ def refresh(replicas, flights, count, begin, rows, levels, now):  # type: ignore
 
 @njit(cache=True, inline="always")
 def cost_terms(replicas, r, rn, rkv, rw, x, x_own, need, prefill_tokens, now, prefix_weight):  # type: ignore[no-untyped-def]
-    """(own finish, harm to the running, releases to wait for) of one call on replica r, after reservations."""
+    """(own finish, harm to the running, releases to wait for, first token) of a call on replica r, after reservations.
+
+    Releases are a count, the others seconds; those to the first token are part of the own finish.
+    """
     n, slots, kv, cap = replicas[N, r], replicas[SLOTS, r], replicas[KV, r], replicas[KV_CAPACITY, r]
     count = n + rn
     running = min(n, slots)
@@ -102,30 +105,25 @@ def cost_terms(replicas, r, rn, rkv, rw, x, x_own, need, prefill_tokens, now, pr
     mean_rest = (replicas[REMAINING, r] + rw) / max(1.0, count)
     tau = replicas[A, r] + replicas[B, r] * min(count + 1.0, slots) + replicas[C, r] * min(kv + rkv + need, cap)
     prefill = prefix_weight * replicas[P, r] * prefill_tokens
-    own = (
-        max(0.0, replicas[STALL_UNTIL, r] - now)
-        + releases * mean_rest * tau / max(1.0, running)
-        + x_own * tau
-        + prefill
-    )
+    first = max(0.0, replicas[STALL_UNTIL, r] - now) + releases * mean_rest * tau / max(1.0, running) + prefill
     harm = running * (prefill + (replicas[B, r] + replicas[C, r] * need) * min(x, mean_rest))
-    return own, harm, releases
+    return first + x_own * tau, harm, releases, first
 
 
 @njit(cache=True)
 def costs(replicas, row, blocked, live, cached, now, prefix_weight, out):  # type: ignore[no-untyped-def]
-    """Fill out (3, R) with own finish, harm and releases of one waiting row; infinite where it cannot run."""
+    """Fill out (4, R) with the terms of one waiting row; infinite where it cannot run."""
     for r in range(replicas.shape[1]):
         cap = min(replicas[CONTEXT, r], replicas[KV_CAPACITY, r])
         prompt = row[W_PROMPT]
         if replicas[USABLE, r] <= 0 or prompt + 1 > cap or (blocked.size > 0 and blocked[r]):
-            out[0, r] = out[1, r] = out[2, r] = np.inf
+            out[0, r] = out[1, r] = out[2, r] = out[3, r] = np.inf
             continue
         x = min(row[W_MEAN], row[W_LIMIT], cap - prompt)
         x_own = min(row[W_OWN], row[W_LIMIT], cap - prompt)
         held = live[r] if live.size > 0 else 0.0
         hit = cached[r] if cached.size > 0 else 0.0
         need = prompt - held + x / 2
-        out[0, r], out[1, r], out[2, r] = cost_terms(
+        out[0, r], out[1, r], out[2, r], out[3, r] = cost_terms(
             replicas, r, 0.0, 0.0, 0.0, x, x_own, need, prompt - max(hit, held), now, prefix_weight
         )

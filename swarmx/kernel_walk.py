@@ -28,28 +28,30 @@ from swarmx.kernel import (
 
 
 @njit(cache=True)
-def sort_groups(replicas, reserved, order, starts, keys, typical, now, lam):  # type: ignore[no-untyped-def]
+def sort_groups(replicas, reserved, order, starts, keys, typical, now, lam, ww):  # type: ignore[no-untyped-def]
     """Sort each group of `order` by the cost of a typical call (its output tokens and KV need); fills `keys` (R,)."""
     for r in range(replicas.shape[1]):
-        keys[r] = _key(replicas, reserved, r, typical, now, lam)
+        keys[r] = _key(replicas, reserved, r, typical, now, lam, ww)
     for g in range(starts.size - 1):
         part = order[starts[g] : starts[g + 1]]
         part[:] = part[np.argsort(keys[part], kind="mergesort")]
 
 
 @njit(cache=True)
-def _key(replicas, reserved, r, typical, now, lam):  # type: ignore[no-untyped-def]
+def _key(replicas, reserved, r, typical, now, lam, ww):  # type: ignore[no-untyped-def]
     if replicas[USABLE, r] <= 0:
         return np.inf
     x, need = typical
-    own, harm, _ = cost_terms(replicas, r, reserved[0, r], reserved[1, r], reserved[2, r], x, x, need, 0.0, now, 0.0)
-    return own + lam * harm
+    own, harm, _, first = cost_terms(
+        replicas, r, reserved[0, r], reserved[1, r], reserved[2, r], x, x, need, 0.0, now, 0.0
+    )
+    return own + (ww - 1.0) * first + lam * harm
 
 
 @njit(cache=True)
-def resort(replicas, reserved, order, starts, keys, r, typical, now, lam):  # type: ignore[no-untyped-def]
+def resort(replicas, reserved, order, starts, keys, r, typical, now, lam, ww):  # type: ignore[no-untyped-def]
     """Replica r has changed: compute its key anew and move it to its place in its group."""
-    keys[r] = _key(replicas, reserved, r, typical, now, lam)
+    keys[r] = _key(replicas, reserved, r, typical, now, lam, ww)
     for g in range(starts.size - 1):
         for j in range(starts[g], starts[g + 1]):
             if order[j] == r:
@@ -62,7 +64,7 @@ def resort(replicas, reserved, order, starts, keys, r, typical, now, lam):  # ty
 @njit(cache=True)
 def walk(  # type: ignore[no-untyped-def]
     replicas, waiting, begin, blocked, live, cached, reserved, order, starts, keys, width, typical, now, lam,
-    prefix_weight, pins,
+    prefix_weight, ww, pins,
 ):  # fmt: skip
     """Go through waiting calls in order from row `begin`, up to the first that starts.
 
@@ -72,6 +74,7 @@ def walk(  # type: ignore[no-untyped-def]
     waiting : (W, WAITING_COLUMNS) in order, due calls first
     blocked, live, cached : (W, R) or empty: not allowed there; prompt tokens held by running calls; tokens in its cache
     reserved : (3, R) calls, KV tokens and output tokens reserved in this walk so far; changed in place
+    lam, prefix_weight, ww : weights of harm, of prefill, and of the seconds before the first token
     order, starts, keys, width : replicas by group, see above; changed in place where groups are larger than width
     pins : (W,) out: the replica that a held call reserved, -1 where it can run nowhere now
     Returns (row, replica, looked at) of the start, or (rows, -1, looked at) when none is left to start; looked at, the
@@ -113,7 +116,7 @@ def walk(  # type: ignore[no-untyped-def]
                 x_own = min(waiting[i, W_OWN], waiting[i, W_LIMIT], cap - prompt)
                 held = live[i, r] if live.size > 0 else 0.0
                 hit = cached[i, r] if cached.size > 0 else 0.0
-                own, harm, k = cost_terms(
+                own, harm, k, first_s = cost_terms(
                     replicas,
                     r,
                     reserved[0, r],
@@ -126,7 +129,7 @@ def walk(  # type: ignore[no-untyped-def]
                     now,
                     prefix_weight,
                 )
-                cost = own + lam * harm
+                cost = own + (ww - 1.0) * first_s + lam * harm
                 fill = replicas[N, r] / replicas[SLOTS, r]
                 if cost < best_cost or (cost == best_cost and (fill, r) < (best_fill, best)):
                     best, best_cost, best_k, best_fill = r, cost, k, fill
@@ -158,5 +161,5 @@ def walk(  # type: ignore[no-untyped-def]
         reserved[1, target] += prompt - held + x / 2
         reserved[2, target] += x
         if width < r_count:
-            resort(replicas, reserved, order, starts, keys, target, typical, now, lam)
+            resort(replicas, reserved, order, starts, keys, target, typical, now, lam, ww)
     return waiting.shape[0], -1, looked

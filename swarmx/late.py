@@ -26,6 +26,7 @@ EMPTY = np.zeros((0, 0))
 NONE_BLOCKED = np.zeros((0, 0), dtype=np.bool_)
 FIRST_CHUNK = 8
 LOOK_AT_ALL, LOOK_AT = 64, 16
+WAIT_WEIGHT = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,13 @@ class LateWalk:
 
     harm_weight : weight of the delay caused to running calls; None chooses 1, or 0.5 where prompts are long on average
     prefix_weight : weight of prefill seconds; 2 where sessions come back with a longer prefix
+    wait_weight : weight of the seconds before the first token beside those of decoding: 1 minimises the expected end
+        alone, and then first tokens come late wherever a busy fast replica beats a free slow one
     """
 
     harm_weight: float | None = None
     prefix_weight: float = 1.0
+    wait_weight: float = WAIT_WEIGHT
     long_prompt_tokens: float = 4000.0
 
     def weight_of_harm(self, mean_prompt: float) -> float:
@@ -60,7 +64,8 @@ class LateWalk:
         due : those that go before all others and those that go after them; marked in the queue, which skips them
         mean_prompt : running mean of the pool
         """
-        walk = _Walk(cluster, queue, self.weight_of_harm(mean_prompt), self.prefix_weight, now)
+        weights = self.weight_of_harm(mean_prompt), self.prefix_weight, self.wait_weight
+        walk = _Walk(cluster, queue, weights, now)
         if due[0]:
             yield from walk.over_due(due[0])
         yield from walk.over_others()
@@ -72,10 +77,10 @@ class _Walk:
     """One pass over a queue: what has been reserved so far, and how many more calls it looks at."""
 
     def __init__(
-        self, cluster: ClusterState, queue: WaitingQueue, harm_weight: float, prefix_weight: float, now: float
+        self, cluster: ClusterState, queue: WaitingQueue, weights: tuple[float, float, float], now: float
     ) -> None:
         self.cluster, self.queue, self.now = cluster, queue, now
-        self.weights = harm_weight, prefix_weight
+        self.weights = weights  # of harm, of prefill, of the wait
         self.reserved = np.zeros((3, len(cluster.states)))
         table = cluster.replicas
         free = np.maximum(table[kernel.SLOTS] - table[kernel.N], 0) @ table[kernel.USABLE]
@@ -88,7 +93,7 @@ class _Walk:
             mean = float(rows[:, kernel.W_MEAN].mean())
             self.typical = (mean, float(rows[:, kernel.W_PROMPT].mean()) + mean / 2)
             kernel_walk.sort_groups(
-                table, self.reserved, self.order, self.starts, self.keys, self.typical, now, harm_weight
+                table, self.reserved, self.order, self.starts, self.keys, self.typical, now, weights[0], weights[2]
             )
 
     def over_due(self, due: list[Waiting]) -> Iterator[tuple[Waiting, int]]:
@@ -131,7 +136,7 @@ class _Walk:
         if self.width < len(self.cluster.states):
             kernel_walk.resort(
                 self.cluster.replicas, self.reserved, self.order, self.starts, self.keys, replica, self.typical,
-                self.now, self.weights[0],
+                self.now, self.weights[0], self.weights[2],
             )  # fmt: skip
 
     def _next(self, rows: Array, calls: Sequence[Waiting], begin: int, pins: NDArray[np.int64]) -> tuple[int, int, int]:

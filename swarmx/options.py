@@ -8,6 +8,7 @@
         aging: {hold_s: [30, 60, 300], share: 0.1}
         reserve: {slots: {high: 0.125}}
         preemption: {rules: [priority], costs: {resume: checkpoint}, most: 2}
+        pacing: {per_s: 10, burst: 20}            # of starts, as a hosted model's limits say
         admission: {class_caps: {low: 500}, rates: {free: {per_s: 2000, burst: 20000}}, stall_s: 120}
         inherits: true
 
@@ -32,14 +33,15 @@ from swarmx.errors import BadInput
 from swarmx.late import LateWalk
 from swarmx.migration import Migration, Stealing
 from swarmx.ordering import ORDERS, Aging, LaneOrder, Order, order_named
+from swarmx.pacing import Pacing
 from swarmx.preemption import Preemption
 from swarmx.reserve import Reserve
 
 PARTS: dict[str, Callable[..., Any]] = {
     "aging": Aging, "preemption": Preemption, "migration": Migration, "stealing": Stealing, "admission": Admission,
-    "reserve": Reserve,
+    "reserve": Reserve, "pacing": Pacing,
 }  # fmt: skip
-WALK = ("harm_weight", "prefix_weight")
+WALK = ("harm_weight", "prefix_weight", "wait_weight")
 TIER = ("overtakes", "hold_services", "hold_s", "share")
 OBJECTS = ("placement", "late")  # only Python sets these
 KNOWN = (*(f.name for f in fields(Combination) if f.name not in OBJECTS), *WALK, *TIER, "work_weight")
@@ -48,8 +50,8 @@ KNOWN = (*(f.name for f in fields(Combination) if f.name not in OBJECTS), *WALK,
 def combined(parts: Combination, options: Mapping[str, Any]) -> Combination:
     """The combination with these options in the place of its own.
 
-    options : fields of `Combination`, as objects or spelled; `harm_weight`, `prefix_weight` of the walk; `overtakes`,
-        `hold_services`, `hold_s`, `share` of the starvation tier; `work_weight` of the order oldest_workflow
+    options : fields of `Combination`, as objects or spelled; `harm_weight`, `prefix_weight`, `wait_weight` of the walk;
+        `overtakes`, `hold_services`, `hold_s`, `share` of the starvation tier; `work_weight` of oldest_workflow
     Raises BadInput, naming the place, for an unknown name or a value that will not do.
     """
     left = dict(options)

@@ -9,7 +9,7 @@ from typing import Any
 from swarmx.combination import Combination
 from swarmx.engine import EngineConstants, OnlineFit
 from swarmx.errors import BadInput
-from swarmx.late import LateWalk
+from swarmx.late import WAIT_WEIGHT, LateWalk
 from swarmx.migration import Stealing
 from swarmx.options import combined
 from swarmx.ordering import Aging, Fcfs, OldestWorkflow
@@ -104,12 +104,12 @@ PRESETS: dict[str, Preset] = {
     ),
     "push": Preset(
         "immediate binding by own finish + harm to the running calls",
-        lambda: Combination(Completion(), Fcfs()),
+        lambda: Combination(Completion(wait_weight=WAIT_WEIGHT), Fcfs()),
         "prediction",
     ),
     "push_steal": Preset(
         "push, and calls that wait at a busy replica move to an idle one",
-        lambda: Combination(Completion(), Fcfs(), stealing=Stealing()),
+        lambda: Combination(Completion(wait_weight=WAIT_WEIGHT), Fcfs(), stealing=Stealing()),
         "prediction",
     ),
     "late": Preset(
@@ -118,7 +118,9 @@ PRESETS: dict[str, Preset] = {
         "prediction",
     ),
     "clairvoyant": Preset(
-        "push with the true lengths (simulation)", lambda: Combination(Completion(), Fcfs()), "oracle"
+        "push with the true lengths (simulation)",
+        lambda: Combination(Completion(wait_weight=WAIT_WEIGHT), Fcfs()),
+        "oracle",
     ),
     "late_clairvoyant": Preset("late with the true lengths (simulation)", _late(None), "oracle"),
 }

@@ -293,6 +293,22 @@ def test_every_grid_in_the_book_is_cut_at_max_tokens() -> None:
     assert scheduler.cluster.flight_table()[0, -1] == 50
 
 
+@pytest.mark.parametrize(("wait_weight", "where"), [(1.0, None), (4.0, "slow")])
+def test_waiting_weighs_more_than_decoding(wait_weight: float, where: str | None) -> None:
+    """The fast replica is free in 8 s and takes 10 s, the slow one 20 s at once: 18 against 20, or 42 against 20."""
+    engines = {"fast": EngineConstants(1.0), "slow": EngineConstants(2.0)}
+    scheduler = preset("late", engines=engines, wait_weight=wait_weight)
+    scheduler.replicas_changed([ReplicaState("fast", "m", "fast")], 0.0)
+    assert scheduler.arrive(Call("first", "m", 0.0), exactly(8), 0.0) == [Start("first", "fast")]
+    scheduler.replicas_changed([ReplicaState("fast", "m", "fast"), ReplicaState("slow", "m", "slow")], 0.0)
+    decisions = scheduler.arrive(Call("second", "m", 0.0), exactly(10), 0.0)
+    assert [d.replica for d in decisions if isinstance(d, Start)] == ([] if where is None else [where])
+    if where is None:
+        held = scheduler.explain("second", 0.0)
+        assert held is not None
+        assert [round(c.own_s) for c in held.candidates] == [18, 20], "the receipt tells plain seconds"
+
+
 def many(seed: int, look_at_all: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """Costs of what a walk over 300 waiting calls and 90 replicas starts, looking at all of them or at a part."""
     monkeypatch.setattr("swarmx.late.LOOK_AT_ALL", look_at_all)
@@ -311,7 +327,7 @@ def many(seed: int, look_at_all: int, monkeypatch: pytest.MonkeyPatch) -> dict[s
     start = scheduler._start
 
     def watched(waiting, i, now):  # type: ignore[no-untyped-def]
-        own, harm, _ = Completion().terms(waiting, scheduler.cluster, now)
+        own, harm, *_ = Completion().terms(waiting, scheduler.cluster, now)
         costs[waiting.call.id] = float(own[i] + harm[i])
         return start(waiting, i, now)
 

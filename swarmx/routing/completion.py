@@ -23,11 +23,13 @@ class Completion:
 
     harm_weight : 1 counts the others' delay like one's own; 0 is selfish, over-fills fast replicas in batched engines
     prefix_weight : weight of the prefill seconds; above 1 where a prefix will be used again
+    wait_weight : weight of the seconds before the first token; 1 counts them like those of decoding
     Until the engine's constants are learned it is LED: fitted seconds are never compared with counts.
     """
 
     harm_weight: float = 1.0
     prefix_weight: float = 1.0
+    wait_weight: float = 1.0
 
     def costs(
         self,
@@ -40,13 +42,14 @@ class Completion:
         cluster.refresh(now)
         if not cluster.is_fitted:
             return LeastOutstandingPerSpeed().costs(waiting, cluster, usable, now, rng)
-        own, harm, _ = self.terms(waiting, cluster, now)
+        own, harm, _, first = self.terms(waiting, cluster, now)
         with np.errstate(invalid="ignore"):
-            return np.where(np.isfinite(own), own + self.harm_weight * harm, np.inf)
+            cost = own + (self.wait_weight - 1) * first + self.harm_weight * harm
+            return np.where(np.isfinite(own), cost, np.inf)
 
     def terms(self, waiting: Waiting, cluster: ClusterState, now: float) -> Array:
-        """(3, R) own finish in s, harm in s, releases to wait for; infinite where the call can never run."""
-        out = np.empty((3, len(cluster.states)))
+        """(4, R) own finish in s, harm in s, releases to wait for, first token in s; infinite where it never can."""
+        out = np.empty((4, len(cluster.states)))
         call, lengths = waiting.call, waiting.lengths
         limit = np.inf if call.max_tokens is None else call.max_tokens
         row = np.array([lengths.mean, lengths.own, call.prompt_tokens, limit])

@@ -65,7 +65,7 @@ class LlmdPredicted:
         blocks = call.prefix_blocks
         live, held = (cluster.prefix.live(blocks), cluster.prefix.cached(blocks)) if blocks else (EMPTY, EMPTY)
         limit = np.inf if call.max_tokens is None else call.max_tokens
-        out = np.empty((3, table.shape[1]))
+        out = np.empty((4, table.shape[1]))
         row = np.array([lengths.mean, 0.0, call.prompt_tokens, limit])  # no tokens of its own: own finish is TTFT
         kernel.costs(table, row, NONE_BLOCKED, live, held, now, 1.0, out)
         cached = held if blocks else np.zeros(table.shape[1])
