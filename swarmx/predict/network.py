@@ -94,7 +94,7 @@ class Basis(nn.Module):
     The scales weigh the blocks against each other and against the n-grams, whose vectors have length one.
     """
 
-    label_scale, count_scale = 0.8, 0.15
+    label_scale, count_scale = 0.8, 0.08
     axis: Tensor
 
     def __init__(self, config: HeadConfig) -> None:

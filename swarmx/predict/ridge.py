@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Array = NDArray[np.float64]
-STRENGTHS = (30.0, 10.0, 3.0, 1.0, 0.3)  # strong to weak, each solved from the one before
+STRENGTHS = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # strong to weak, each solved from the one before
 TRIED = 3  # folds on which strengths are compared; the others are fitted with the best alone
-TOLERANCE = 5e-3  # of the residual's norm; 1e-3 takes twice as long and moves R2 by 0.0004
+TOLERANCE = 5e-3  # of the preconditioned residual's norm
+SEARCHED = 20_000  # rows on which strengths are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,40 @@ class Design:
         return np.concatenate((self.dense.T @ r, self.sparse.T @ r)).astype(np.float64)
 
     def squares(self) -> Array:
-        """Sum of squares of each column, (D, 1)."""
-        sparse = np.asarray(self.sparse.multiply(self.sparse).sum(axis=0)).ravel()
-        return np.concatenate(((self.dense**2).sum(axis=0), sparse))[:, None]
+        """Sum of squares of each sparse column, (D - dense, 1)."""
+        return np.asarray(self.sparse.multiply(self.sparse).sum(axis=0), dtype=np.float64).reshape(-1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class DenseBlock:
+    """The dense columns' part of the normal equations, decomposed once for all strengths.
+
+    masks : (T,) which of the spectra a target uses; spectra : columns in use, eigenvalues and eigenvectors of each mask
+    """
+
+    masks: NDArray[np.int64]
+    spectra: tuple[tuple[NDArray[np.int64], Array, Array], ...]
+
+    @classmethod
+    def of(cls, x: Design, used: NDArray[np.bool_]) -> DenseBlock:
+        """used : (D, T)"""
+        gram = (x.dense.T @ x.dense).astype(np.float64)
+        kinds, masks = np.unique(used[: x.dense.shape[1]], axis=1, return_inverse=True)
+        spectra = []
+        for kind in kinds.T:
+            columns = np.flatnonzero(kind)
+            values, vectors = np.linalg.eigh(gram[np.ix_(columns, columns)])
+            spectra.append((columns, np.maximum(values, 0.0), vectors))
+        return cls(masks.reshape(-1), tuple(spectra))
+
+    def solve(self, r: Array, strength: Array) -> Array:
+        """(gram + strength)^-1 r of each target, zero at unused columns; r : (dense, T)"""
+        out = np.zeros(r.shape)
+        for mask, (columns, values, vectors) in enumerate(self.spectra):
+            own = np.flatnonzero(self.masks == mask)
+            turned = vectors.T @ r[np.ix_(columns, own)]
+            out[np.ix_(columns, own)] = vectors @ (turned / (values[:, None] + strength[own]))
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +101,9 @@ def fit_ridge(
     y : (N, T); fold : (N,) fold of each row, whole groups; used : (D, T) features that each target may use
     """
     names = np.unique(fold)
-    tried = [_fold(x, y, fold == k, used, [np.full(y.shape[1], s) for s in strengths]) for k in names[:TRIED]]
-    rows = np.concatenate([np.flatnonzero(fold == k) for k in names[:TRIED]])
-    error = ((np.concatenate(tried, axis=1) - y[rows]) ** 2).mean(axis=1)  # (S, T)
-    best = error.argmin(axis=0)
-    chosen = np.array(strengths)[best]
+    chosen = _strengths(x, y, fold, used, strengths)
     out = np.empty(y.shape)
-    for k, trial in zip(names[:TRIED], tried, strict=True):
-        out[fold == k] = np.take_along_axis(trial, best[None, None, :], axis=0)[0]
-    for k in names[TRIED:]:
+    for k in names:
         out[fold == k] = _fold(x, y, fold == k, used, [chosen])[0]
     middle = y.mean(axis=0)
     return Ridge(
@@ -89,39 +115,65 @@ def fit_ridge(
     )
 
 
+def _strengths(
+    x: Design, y: Array, fold: NDArray[np.int64], used: NDArray[np.bool_], strengths: tuple[float, ...]
+) -> Array:
+    """The best strength of each target, (T,), on `TRIED` folds of at most `SEARCHED` rows spread over the log."""
+    if len(strengths) == 1:
+        return np.full(y.shape[1], strengths[0])
+    rows = np.arange(len(y))[:: max(1, -(-len(y) // SEARCHED))]
+    x, y, fold = x.rows(rows), y[rows], fold[rows]
+    names = np.unique(fold)[:TRIED]
+    tried = [_fold(x, y, fold == k, used, [np.full(y.shape[1], s) for s in strengths]) for k in names]
+    seen = np.concatenate([np.flatnonzero(fold == k) for k in names])
+    error = ((np.concatenate(tried, axis=1) - y[seen]) ** 2).mean(axis=1)  # (S, T)
+    best: Array = np.array(strengths)[error.argmin(axis=0)]
+    return best
+
+
 def _fold(x: Design, y: Array, out: NDArray[np.bool_], used: NDArray[np.bool_], strengths: Sequence[Array]) -> Array:
     """Predictions of the rows left out, one block per strength, (S, n, T)."""
     inside = np.flatnonzero(~out)
     part, rest, middle = x.rows(inside), x.rows(np.flatnonzero(out)), y[inside].mean(axis=0)
-    weights, blocks = None, []
+    weights, blocks, dense = None, [], DenseBlock.of(part, used)
     for strength in strengths:
-        weights = solve(part, y[inside] - middle, strength, used, weights)
+        weights = solve(part, y[inside] - middle, strength, used, weights, dense)
         blocks.append(rest.times(weights) + middle)
     return np.stack(blocks)
 
 
 def solve(
-    x: Design, y: Array, strength: Array, used: NDArray[np.bool_], start: Array | None = None, steps: int = 150
-) -> Array:
+    x: Design, y: Array, strength: Array, used: NDArray[np.bool_], start: Array | None = None,
+    dense: DenseBlock | None = None, steps: int = 60,
+) -> Array:  # fmt: skip
     """Weights (D, T) minimising |x w - y|^2 + strength |w|^2 of each column, by conjugate gradients from `start`.
 
-    Hestenes and Stiefel (1952), Methods of Conjugate Gradients; diagonal preconditioner.
+    dense : of these rows and masks, where it is known already
+    Hestenes and Stiefel (1952), Methods of Conjugate Gradients. The preconditioner is exact on the dense columns, which
+    are strongly correlated, and diagonal on the sparse ones; with a diagonal alone 150 steps did not do and lost
+    0.05 of R2 on real calls.
     """
-    scale = used / (x.squares() + strength)  # (D, T)
-    w = np.zeros(scale.shape) if start is None else start.copy()
+    block = dense or DenseBlock.of(x, used)
+    cut = x.dense.shape[1]
+    scale = used[cut:] / (x.squares() + strength)  # (D - cut, T)
+
+    def preconditioned(r: Array) -> Array:
+        return np.concatenate((block.solve(r[:cut], strength), scale * r[cut:]))
+
+    w = np.zeros(used.shape) if start is None else start.copy()
     target = x.back(y) * used
     r = target - (x.back(x.times(w)) + strength * w) * used
-    z = scale * r
+    z = preconditioned(r)
     p, rz = z.copy(), (r * z).sum(axis=0)
-    enough = TOLERANCE * np.sqrt((target**2).sum(axis=0)) + 1e-9
+    enough = TOLERANCE**2 * (target * preconditioned(target)).sum(axis=0) + 1e-12
     for _ in range(steps):
-        if np.all(np.sqrt((r**2).sum(axis=0)) <= enough):
+        if np.all(rz <= enough):
             break
         q = (x.back(x.times(p)) + strength * p) * used
         step = rz / np.maximum((p * q).sum(axis=0), 1e-300)
         w += step * p
         r -= step * q
-        z = scale * r
+        z = preconditioned(r)
         after = (r * z).sum(axis=0)
         p = z + (after / np.maximum(rz, 1e-300)) * p
         rz = after
