@@ -1,10 +1,10 @@
 """How close the simulator comes to real engines: recorded logs and published load curves.
 
-    python benchmarks/fidelity.py [--log LOG] [--curves PARQUET] [--json]
+    python benchmarks/fidelity.py [--log LOG] [--curves PARQUET] [--vidur PYTHON] [--json]
 
 A log is replayed on its own replicas, as a whole, and its second half with constants fitted to its first half. A load
 curve (inference-perf's stage summaries) is simulated stage by stage, the service model fitted to the other carried
-stages of the same server, never to the stage itself.
+stages of the same server, never to the stage itself. `--vidur` names the Python of an environment with Vidur.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _vidur_beside import beside
 
 from swarmx.logs.table import read_log
 from swarmx.logs.workflows import workflows_of
@@ -106,6 +107,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--log", type=Path, help="an execution log with replicas and first tokens")
     parser.add_argument("--curves", type=Path, help="inference-perf stage summaries as Parquet")
+    parser.add_argument("--vidur", type=Path, help="the Python of an environment that has Vidur")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     result: dict[str, Any] = {}
@@ -113,6 +115,8 @@ def main() -> None:
         result["log"] = log(arguments.log)
     if arguments.curves:
         result["curves"] = curves(arguments.curves)
+    if arguments.vidur:
+        result["vidur"] = beside(arguments.vidur)
     if arguments.json:
         print(json.dumps(result, indent=2))
         return
@@ -123,6 +127,9 @@ def main() -> None:
         print(name)
         for row in stages if isinstance(stages, list) else ():
             print(f"  {row['per_s']:6.1f}/s  latency x{row['latency_ratio']}  first token x{row['ttft_ratio']}")
+    for row in result.get("vidur", []):
+        print(f"{row['setting']:14s} n={row['n']}  Vidur latency P50/P95/P99 {row['vidur_latency_s']} s, ours "
+              f"x{row['latency_ratio']}; first token {row['vidur_ttft_s']} s, ours x{row['ttft_ratio']}")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -173,7 +173,10 @@ def replay(lines: Iterable[str], source: str = "journal") -> Iterator[Difference
             raise BadInput(f"{source} line {number}: a journal begins with a snapshot")
         if name not in EVENTS:
             raise BadInput(f"{source} line {number}: unknown event {name!r}; known are {', '.join(EVENTS)}")
-        decisions = getattr(scheduler, name)(*args, **named)
+        try:
+            decisions = getattr(scheduler, name)(*args, **named)
+        except AttributeError as problem:
+            raise BadInput(f"{source} line {number}: the snapshot is another version's ({problem})") from None
         now = json.loads(json.dumps([_decided(d) for d in decisions or ()]))
         if now != entry["decisions"]:
             yield Difference(number, name, entry["decisions"], now)

@@ -12,7 +12,7 @@ class JournalFiles:
     """A sink for `swarmx.journal.journalled`: every snapshot begins a new file `<name>-<number>.jsonl`.
 
     keep : files that stay, the one being written included
-    Lines are written through a buffer; a process that is killed loses the last few.
+    Every line is handed to the system at once, so a process that is killed loses none.
     Raises OSError when the directory cannot be written.
     """
 
@@ -43,4 +43,4 @@ class JournalFiles:
         number = int(there[-1].stem.rsplit("-", 1)[1]) + 1 if there else 0
         for old in there[: max(len(there) - self.keep + 1, 0)]:
             old.unlink(missing_ok=True)
-        self._file = (self.directory / f"{self.name}-{number:08d}.jsonl").open("w", encoding="utf-8")
+        self._file = (self.directory / f"{self.name}-{number:08d}.jsonl").open("w", buffering=1, encoding="utf-8")

@@ -122,6 +122,7 @@ class LogSettings(Settings):
     directory : None writes nothing; prompt : "hash" (default), "keep" or "drop" the prompt's text
     rotate_records, rotate_s : a Parquet file is closed after so many calls or seconds, whichever comes first
     receipts : how many decisions are kept in memory for `explain`
+    journal : write what each pool's scheduler was told and decided to <directory>/journal, for `swarmx replay`
     """
 
     directory: Path | None = None
@@ -129,3 +130,4 @@ class LogSettings(Settings):
     rotate_records: Count = 10_000
     rotate_s: Positive = 600.0
     receipts: Count = 10_000
+    journal: bool = False

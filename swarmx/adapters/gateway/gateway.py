@@ -33,9 +33,11 @@ from swarmx.adapters.gateway.settings import ServerSettings
 from swarmx.adapters.gateway.state import GatewayState
 from swarmx.adapters.gateway.tracing import tracing_of
 from swarmx.adapters.gateway.trial import Shadow
+from swarmx.adapters.journal_files import JournalFiles
 from swarmx.adapters.settings import LogSettings, PoolSettings, PredictorSettings, SchedulerSettings
 from swarmx.engine import EngineConstants
 from swarmx.errors import BadInput
+from swarmx.journal import journalled
 from swarmx.presets import preset
 from swarmx.scheduler import Scheduler
 from swarmx.types import Call, CallRecord, ReplicaState
@@ -143,6 +145,8 @@ class Gateway:
         self.state.receipts.flush()
         if self.state.records is not None:
             self.state.records.close()
+        for journal in self.state.journals:
+            journal.close()
         if self.state.ended.tracing is not None:
             self.state.ended.tracing.close()
 
@@ -184,9 +188,18 @@ def _state(settings: GatewaySettings) -> GatewayState:
     server = settings.server
     tracing = None if server.tracing is None else tracing_of(server.tracing)
     ended = Ended(metrics, records, settings.log.prompt, deque(maxlen=LATEST), tracing)
+    journals = _journals(settings)
     pools = {
         name: Pool(
-            name, pool, _arms(settings, pool), server.limits, server.upstream, clock, metrics, receipts, ended.add
+            name,
+            pool,
+            _arms(settings, pool, journals.get(name)),
+            server.limits,
+            server.upstream,
+            clock,
+            metrics,
+            receipts,
+            ended.add,
         )
         for name, pool in settings.pools.items()
     }
@@ -194,13 +207,25 @@ def _state(settings: GatewaySettings) -> GatewayState:
     if settings.predictor.kind == "local" and settings.predictor.path is not None:
         predictor = PredictionThread(load_predictor(settings.predictor.path), settings.predictor.budget_s, metrics)
     state = GatewayState(server, settings.log, clock, metrics, receipts, pools, ended, records, predictor)
+    state.journals += journals.values()
     _gauges(state)
     return state
 
 
-def _arms(settings: GatewaySettings, pool: PoolSettings) -> Arms:
+def _journals(settings: GatewaySettings) -> dict[str, JournalFiles]:
+    if not settings.log.journal:
+        return {}
+    if settings.log.directory is None:
+        raise BadInput("log.journal: needs log.directory, where the journal goes")
+    folder = settings.log.directory / "journal"
+    return {name: JournalFiles(folder, name.replace("/", "_")) for name in settings.pools}
+
+
+def _arms(settings: GatewaySettings, pool: PoolSettings, journal: JournalFiles | None) -> Arms:
     wanted = pool.scheduler or settings.scheduler
     main = _scheduler(wanted)
+    if journal is not None:
+        main = journalled(main, journal)
     if settings.mode == "on":
         return Arms({MAIN: main})
     plain = _scheduler(SchedulerSettings(preset=settings.server.shadow_preset))

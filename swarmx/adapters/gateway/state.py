@@ -17,6 +17,7 @@ from swarmx.adapters.gateway.prediction import PredictionThread
 from swarmx.adapters.gateway.receipts import ReceiptStore
 from swarmx.adapters.gateway.records import RecordLog
 from swarmx.adapters.gateway.settings import ServerSettings
+from swarmx.adapters.journal_files import JournalFiles
 from swarmx.adapters.settings import LogSettings
 
 MAX_WORKFLOWS = 100_000
@@ -64,6 +65,7 @@ class GatewayState:
     workflows: Workflows = field(default_factory=Workflows)
     draining: bool = False
     by_model: dict[str, Pool] = field(default_factory=dict)
+    journals: list[JournalFiles] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for pool in self.pools.values():

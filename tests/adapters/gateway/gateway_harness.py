@@ -130,6 +130,7 @@ async def running(
     preset: str = "late",
     log: Path | None = None,
     prompt: str = "hash",
+    journal: bool = False,
     urls: Sequence[str] | None = None,
 ) -> AsyncIterator[Running]:
     """Start everything; stop it, with a check that nothing was left over."""
@@ -142,7 +143,9 @@ async def running(
             })},
             server=server_settings(server or {}),
             scheduler=SchedulerSettings(preset=preset),
-            log=LogSettings.model_validate({"directory": log, "prompt": prompt, "rotate_s": 0.2 if log else 600}),
+            log=LogSettings.model_validate(
+                {"directory": log, "prompt": prompt, "rotate_s": 0.2 if log else 600, "journal": journal}
+            ),
             mode=mode,
         )  # fmt: skip
         gateway = Gateway(settings)

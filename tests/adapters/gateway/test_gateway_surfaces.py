@@ -129,3 +129,15 @@ async def test_the_status_page_shows_the_state_in_a_browser(tmp_path: Path) -> N
         assert "mock: 0 running, 0 waiting (late)" in shown
         assert "shown-in-page" in shown and "blue" in shown and "<td>r0</td>" in shown
         assert "<img" not in shown
+
+
+async def test_a_journal_of_served_calls_decides_the_same_again(tmp_path: Path) -> None:
+    from swarmx.journal import replay
+
+    async with running(2, log=tmp_path, journal=True) as run:
+        answers = await asyncio.gather(*(run.chat(f"call {i}") for i in range(20)))
+        assert {status for status, _, _ in answers} == {200}
+    (path,) = (tmp_path / "journal").glob("*.jsonl")
+    lines = path.read_text().splitlines()
+    assert sum('"Start"' in line for line in lines) == 20
+    assert not list(replay(lines, str(path)))
