@@ -10,6 +10,7 @@ from swarmx.admission import Admission
 from swarmx.late import LateWalk
 from swarmx.migration import Migration, Stealing
 from swarmx.ordering import Aging, LaneOrder, Order
+from swarmx.pacing import Pacing
 from swarmx.preemption import Preemption
 from swarmx.reserve import Reserve
 from swarmx.routing.placement import Placement
@@ -31,6 +32,7 @@ class Combination:
     admission : who is let in; the default lets in everybody
     classes : call type or tenant -> class, in the place of what the call says; the type counts first
     reserve : slots or replicas that are kept for better classes; None keeps none
+    pacing : limits of starts, and pauses after refusals; None has none but refuse_s
     block_tokens : size of the blocks that `Call.prefix_blocks` hashes
     """
 
@@ -53,3 +55,4 @@ class Combination:
     admission: Admission = field(default_factory=Admission)
     classes: Mapping[str, Priority] = field(default_factory=dict)
     reserve: Reserve | None = None
+    pacing: Pacing | None = None

@@ -25,6 +25,7 @@ from swarmx.intake import Intake
 from swarmx.interruptions import Interruptions
 from swarmx.observers import Observers
 from swarmx.ordering import aging_of, queue_for
+from swarmx.pacing import Pacer
 from swarmx.sharing import Sharing
 from swarmx.state import ClusterState
 from swarmx.types import Call, CallRecord, Candidate, Decision, Prediction, Receipt, Reject, ReplicaState, Start
@@ -63,6 +64,7 @@ class Scheduler:
         inheritance = Inheritance() if parts.inherits else None
         if inheritance is not None:
             self.intake.levels = inheritance.level
+        self.pacer = None if parts.pacing is None else Pacer(parts.pacing)
         sharing = Sharing(getattr(parts.order, "weights", None))
         self.observers = Observers(self.intake.hooks, Gate(parts.admission), Ledger(), inheritance, sharing)
         self.interruptions = Interruptions(
@@ -138,6 +140,8 @@ class Scheduler:
             flight = self.cluster.finish(record.call_id, max(record.output_tokens - waiting.attained, 0.0), now)
             self.intake.ended(waiting.call, record.output_tokens)
             if flight is not None:
+                if self.pacer is not None:
+                    self.pacer.ended(flight.replica)
                 self._served += 1
                 service_s = now - flight.started_s
                 self.mean_service_s += (service_s - self.mean_service_s) / min(self._served, SERVICE_MEMORY)
@@ -158,6 +162,7 @@ class Scheduler:
             self.cluster.report(state)
         if waiting is not None:
             waiting.refused[state.id] = now + self.parts.refuse_s
+            self._pause(state.id, None if self.pacer is None else self.pacer.refused(state.id, now, self.rng))
             self.observers.stopped(waiting, waiting.attained, now, False)
             self.queue.add(waiting)
         return self._bind(now)
@@ -202,6 +207,8 @@ class Scheduler:
     def _bind(self, now: float) -> list[Decision]:
         hooks = self.observers.hooks
         hooks.passed(now)
+        if self.pacer is not None:
+            self.cluster.resume(now)
         for call_id in hooks.stale():
             if (waiting := self.queue.get(call_id)) is not None:
                 self.queue.rekey(waiting, self.intake.again(waiting, self.cluster, self._batched, now))
@@ -263,7 +270,12 @@ class Scheduler:
         self.queue.settle()
         self._bound[call.id] = waiting
         self.cluster.start(call, waiting.lengths, i, now)
+        self._pause(replica, None if self.pacer is None else self.pacer.started(replica, now))
         return Start(call.id, replica, receipt)
+
+    def _pause(self, replica: str, until_s: float | None) -> None:
+        if until_s is not None:
+            self.cluster.pause(replica, until_s)
 
     def _refuse(self, waiting: Waiting, now: float) -> Reject | None:
         gate = self.observers.gate
@@ -294,6 +306,8 @@ class Scheduler:
     def _receipt(self, waiting: Waiting, action: str, now: float, replica: str | None = None) -> Receipt:
         self.cluster.refresh(now)
         late = self.parts.late
-        weight = 1.0 if late is None else late.weight_of_harm(self.mean_prompt)
-        candidates: tuple[Candidate, ...] = candidates_of(waiting, self.cluster, self.usable(waiting, now), weight, now)
+        weights = (1.0, 1.0) if late is None else (late.weight_of_harm(self.mean_prompt), late.wait_weight)
+        candidates: tuple[Candidate, ...] = candidates_of(
+            waiting, self.cluster, self.usable(waiting, now), weights, now
+        )
         return receipt_of(waiting, waiting.attempts, self.name, action, candidates, now, replica)

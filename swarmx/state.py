@@ -51,6 +51,7 @@ class ClusterState:
         self._on: list[set[str]] = []
         self._usage: list[Usage] = []
         self._hung: set[str] = set()
+        self._paused: dict[str, float] = {}  # replica -> until when it gets nothing
         self._fits_seen = -1
         self._refreshed = 0
 
@@ -113,8 +114,21 @@ class ClusterState:
 
     def _set_usable(self, i: int) -> None:
         state = self.states[i]
-        usable = not (state.draining or state.breaker_open or state.id in self._hung)
+        usable = not (state.draining or state.breaker_open or state.id in self._hung or state.id in self._paused)
         self.replicas[kernel.USABLE, i] = float(usable)
+
+    def pause(self, replica: str, until_s: float) -> None:
+        """Send nothing there until then, at least."""
+        self._paused[replica] = max(until_s, self._paused.get(replica, until_s))
+        if replica in self.index:
+            self._set_usable(self.index[replica])
+
+    def resume(self, now: float) -> None:
+        """End the pauses that are over."""
+        for replica in [name for name, until in self._paused.items() if until <= now]:
+            del self._paused[replica]
+            if replica in self.index:
+                self._set_usable(self.index[replica])
 
     def find_hung(self, now: float) -> list[str]:
         """Take silent replicas (`swarmx.silence`) out of use, until their first sign of life; returns the new ones."""

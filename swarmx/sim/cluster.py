@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal
 
 from swarmx.engine import EngineConstants
@@ -22,6 +23,7 @@ class ReplicaSpec:
     speed : true relative speed; told_speed : what the scheduler is told (None: the truth)
     queue : order of the engine's own queue: by arrival there, or by arrival of the call's workflow
     block_tokens : size of a prefix-cache block; 0 turns the cache off
+    accepts_per_s, accepts_burst : calls that it takes, as a token bucket; it refuses those beyond, as HTTP 429 does
     evicts : which idle blocks of the prefix cache go first: the longest idle ("lru"), or those of the session that is
         least likely to come back ("wa_lru"); holds_sessions : sessions are kept over their tool calls
     prefill_base_s : seconds, at speed 1, that a stalling prefill takes besides p per token; needs p > 0
@@ -48,6 +50,8 @@ class ReplicaSpec:
     start_if_free: bool = False
     told_speed: float | None = None
     ready_s: float = 0.0
+    accepts_per_s: float = inf
+    accepts_burst: float = 1.0
     evicts: Literal["lru", "wa_lru"] = "lru"
     holds_sessions: bool = False
 

@@ -29,6 +29,7 @@ class Exchange:
         self.timing = timing
         self.in_service = 0
         self.idle_ticks = 0
+        self._limits: dict[int, tuple[float, float]] = {}  # replica -> calls that it still takes, as of when
         self.start_periods: Callable[[Router], None] = lambda router: None  # set by the loop
         self.after_network = self._after_network if timing.network_s else clock.soon
 
@@ -147,12 +148,22 @@ class Exchange:
             self._fail(job)
             return
         now = self.clock.now
-        if replica.submit(job, now):
+        if self._accepts(replica, now) and replica.submit(job, now):
             self.in_service += 1
             self.idle_ticks = 0
         else:
             self.after_network(self._tell_refused, (job, attempt, replica.state(now)))
         self.touch(replica)
+
+    def _accepts(self, replica: Replica, now: float) -> bool:
+        """Whether the replica's limit of calls leaves room for another, which it takes."""
+        per_s, burst = replica.spec.accepts_per_s, replica.spec.accepts_burst
+        if per_s == inf:
+            return True
+        left, as_of = self._limits.get(replica.index, (burst, now))
+        left = min(burst, left + (now - as_of) * per_s)
+        self._limits[replica.index] = (left - (left >= 1), now)
+        return left >= 1
 
     def _preempt(self, job: Job) -> None:
         """Stop it where it is; what it has produced is kept and becomes part of its prompt."""

@@ -61,6 +61,8 @@ class Periods:
         for replica in pool.replicas.values():
             if replica.running:
                 for job, tokens in list(replica.progress(now)):
+                    if job.sim.stuck:
+                        continue
                     self.exchange.apply(job.router, job.router.scheduler.progress(job.call.id, tokens, now))
                 self.exchange.touch(replica)
         self.clock.at(now + (self.timing.progress_period_s or inf), self._progress, pool)

@@ -27,6 +27,7 @@ class SimCall:
     priority : its own label, None for its workflow's
     reuse, pause_s : what is known when it ends, for engines that evict by it: the chance that the workflow's next call
         uses what it leaves in the cache, and the 95th percentile of the time until then
+    stuck : it shows no progress while it runs, for all of its output_tokens
     median_tokens, sigma : the best that a predictor can know, for synthetic calls: output is lognormal with this
         median and log standard deviation; nan where it is not known
     """
@@ -50,6 +51,7 @@ class SimCall:
     priority: Priority | None = None
     reuse: float = 1.0
     pause_s: float = 0.0
+    stuck: bool = False
 
 
 @dataclass(frozen=True, slots=True)
