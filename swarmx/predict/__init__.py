@@ -6,6 +6,7 @@ baselines           quantiles per type: fallback    calibrate, metrics  honesty
 encoder, neural, semantic       the text encoder    ridge, start, network, fit, heads   the heads (train extra)
 export, train, evaluate, card, tracking             from a log to a model directory
 workflow_state, state_features, downstream, downstream_fit   what a workflow will still ask for, after each call
+situations, seconds, seconds_fit    seconds on each candidate replica
 packed, further     arrays in JSON; what training learns beside the heads
 explain, picture    what `swarmx predict` shows
 """
