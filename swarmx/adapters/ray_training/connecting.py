@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from typing import Any
 
 from swarmx.adapters.ray_serve.versions import check_ray
 from swarmx.errors import BadInput
+
+_BAD_INPUT = re.compile(r"swarmx\.errors\.BadInput: (.+)")
 
 
 @contextmanager
@@ -47,13 +50,15 @@ def cause_of(problem: BaseException) -> BaseException:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """A BadInput that a task raised arrives as one; anything else stays as Ray has it."""
+    """A BadInput that a task raised arrives as one; anything else stays as Ray has it.
+
+    Ray Data wraps what a task raises and keeps it as text alone, so that is where it is found.
+    """
     try:
         yield
     except BadInput:
         raise
     except Exception as problem:
-        cause = cause_of(problem)
-        if isinstance(cause, BadInput):
-            raise BadInput(str(cause)) from None
+        if (found := _BAD_INPUT.search(str(problem))) is not None:
+            raise BadInput(found[1].strip()) from None
         raise
