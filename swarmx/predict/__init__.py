@@ -2,6 +2,7 @@
 
 text, features      what is read of a call          targets, split      what is learned from a log, and on which rows
 embed, runtime      the predictor that runs         bundle              its directory on disk
+cache, budget       what keeps it cheap and on time
 baselines           quantiles per type: fallback    calibrate, metrics  honesty
 encoder, neural, semantic       the text encoder    ridge, start, network, fit, heads   the heads (train extra)
 export, train, evaluate, card, tracking             from a log to a model directory

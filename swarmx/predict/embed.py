@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
-from collections import OrderedDict
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from swarmx.errors import BadInput
 from swarmx.predict.bundle import read_json
+from swarmx.predict.cache import ByteCache, digest
 from swarmx.predict.text import clip
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 BATCH = 64  # texts of like length in one run of the graph
+SPAN = 8  # characters read for each token wanted of an end; where that is too few, the whole text is tokenised
+_seam = re.compile(r"(?<=\S)(?= [A-Za-z])")  # where every kind of tokenizer begins a new word
 
 
 def session(path: Path, threads: int = 1) -> InferenceSession:
@@ -38,29 +40,10 @@ def session(path: Path, threads: int = 1) -> InferenceSession:
         raise BadInput(f"{path} is not a usable ONNX graph ({problem}); train the model again") from None
 
 
-class EmbeddingCache:
-    """Least recently used embeddings, keyed by a digest of the text; drops the oldest beyond `limit_bytes`."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.used_bytes = 0
-        self._rows: OrderedDict[bytes, Floats] = OrderedDict()
-
-    def get(self, key: bytes) -> Floats | None:
-        row = self._rows.get(key)
-        if row is not None:
-            self._rows.move_to_end(key)
-        return row
-
-    def put(self, key: bytes, row: Floats) -> None:
-        size = row.nbytes + 200  # key, array header and table entry
-        if key in self._rows or size > self.limit_bytes:
-            return
-        self._rows[key] = row
-        self.used_bytes += size
-        while self.used_bytes > self.limit_bytes:
-            _, old = self._rows.popitem(last=False)
-            self.used_bytes -= old.nbytes + 200
+def _cut(text: str, near: int, within: int = 200) -> int:
+    """A place at or a little after `near` where a token surely ends; `near` itself where there is none."""
+    found = _seam.search(text, near, near + within)
+    return found.start() if found else near
 
 
 class TextEncoder:
@@ -74,7 +57,8 @@ class TextEncoder:
     ) -> None:
         self.graph, self.tokenizer = graph, tokenizer
         self.width, self.head, self.tail = width, head, tail
-        self.cache = EmbeddingCache(cache_bytes)
+        self.cache: ByteCache[Floats] = ByteCache(cache_bytes)
+        self._heads: ByteCache[list[int]] = ByteCache(cache_bytes // 8)
 
     @classmethod
     def load(cls, directory: Path, threads: int = 1, cache_bytes: int = 32 << 20) -> TextEncoder:
@@ -94,13 +78,39 @@ class TextEncoder:
         return cls(session(directory / "encoder.onnx", threads), tokenizer, width, head, tail, cache_bytes)
 
     def ids(self, text: str) -> list[int]:
-        """Token ids of the text's head and tail."""
-        found: list[int] = self.tokenizer.encode(clip(text), add_special_tokens=False).ids
-        return found if len(found) <= self.head + self.tail else found[: self.head] + found[-self.tail :]
+        """Token ids of the text's head and tail; of a long text only the ends are tokenised, and a head that has been
+        seen not again, as the prompts of a conversation all begin alike.
+
+        A text without spaces is cut anywhere, so that a token at the cut may differ from the whole text's.
+        """
+        text = clip(text)
+        if len(text) > 2 * SPAN * (self.head + self.tail):
+            start, end = self._head_ids(text), self._tail_ids(text)
+            if len(start) == self.head and len(end) == self.tail:
+                return start + end
+        found = self._encode(text)
+        return found if len(found) <= self.head + self.tail else found[: self.head] + found[len(found) - self.tail :]
+
+    def _head_ids(self, text: str) -> list[int]:
+        piece = text[: _cut(text, SPAN * self.head)]
+        key = digest((piece,))
+        found = self._heads.get(key)
+        if found is None:
+            found = self._encode(piece)[: self.head]
+            self._heads.put(key, found, 40 * len(found))
+        return found
+
+    def _tail_ids(self, text: str) -> list[int]:
+        found = self._encode(text[_cut(text, len(text) - SPAN * self.tail) :])
+        return found[len(found) - self.tail :] if len(found) >= self.tail else found
+
+    def _encode(self, text: str) -> list[int]:
+        found: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return found
 
     def embed(self, texts: Sequence[str]) -> Floats:
         """Embeddings, (N, width); equal texts are computed once, known ones not at all."""
-        keys = [hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest() for text in texts]
+        keys = [digest((text,)) for text in texts]
         rows: dict[bytes, Floats] = {}
         missing: dict[bytes, list[int]] = {}
         for key, text in zip(keys, texts, strict=True):
@@ -116,7 +126,7 @@ class TextEncoder:
             part = waiting[start : start + BATCH]
             for key, row in zip(part, self._run([missing[key] for key in part]), strict=True):
                 rows[key] = row
-                self.cache.put(key, row)
+                self.cache.put(key, row, row.nbytes)
         return np.array([rows[key] for key in keys], np.float32).reshape(len(keys), self.width)
 
     def _run(self, batch: list[list[int]]) -> Any:

@@ -18,6 +18,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from swarmx.predict.cache import ByteCache, digest
 from swarmx.predict.text import clip, text_of
 from swarmx.predict.tools import TOOL_COUNTS, tool_counts, without_tools
 from swarmx.types import Call, CallRecord
@@ -68,34 +69,65 @@ class Features:
         return Features(self.counts[part], *grams, self.labels[part], self.texts[part])
 
 
-def features(calls: Sequence[Call | CallRecord]) -> Features:
-    """Features of calls on their way or of finished ones; equal texts are read once."""
-    texts, rows = [], []
-    read: dict[tuple[str, str], tuple[Floats, dict[int, float]]] = {}
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one text says, whoever sends it. counts : (len(COUNTS) - 4,); turns : log(1 + n) of assistant and tool;
+    ids, weights : (G,) of its n-grams"""
+
+    counts: Floats
+    turns: tuple[float, float]
+    ids: NDArray[np.int64]
+    weights: Floats
+
+    @property
+    def bytes(self) -> int:
+        return self.counts.nbytes + self.ids.nbytes + self.weights.nbytes + 400
+
+
+def features(calls: Sequence[Call | CallRecord], known: ByteCache[Reading] | None = None) -> Features:
+    """Features of calls on their way or of finished ones; equal texts are read once.
+
+    known : readings of earlier texts, which are not read again; new ones are added
+    """
+    texts, readings, call_counts = [], [], []
+    here: dict[bytes, Reading] = {}
     for call in calls:
         whole = text_of(call.prompt)
         tools, asked = without_tools(whole)
         text = clip(asked)
-        if (tools, text) not in read:
-            read[tools, text] = (np.append(text_counts(text, len(asked)), tool_counts(tools, text)), grams(text))
-        counts, bag = read[tools, text]
-        rows.append((np.insert(counts, OF_CALL, _call_counts(call, len(whole), text)), bag))
+        key = digest((tools, text, str(len(asked))))
+        found = here.get(key) or (known.get(key) if known is not None else None)
+        if found is None:
+            found = read(tools, text, len(asked))
+            if known is not None:
+                known.put(key, found, found.bytes)
+        here[key] = found
+        readings.append(found)
+        call_counts.append((call.parent_id is not None, math.log1p(_prompt_tokens(call, whole)), *found.turns))
         texts.append(text)
-    width = max((len(bag) for _, bag in rows), default=0) or 1
-    ids, weights = np.zeros((len(rows), width), np.int64), np.zeros((len(rows), width), np.float32)
-    for i, (_, bag) in enumerate(rows):
-        ids[i, : len(bag)] = list(bag)
-        weights[i, : len(bag)] = list(bag.values())
+    width = max((len(found.ids) for found in readings), default=0) or 1
+    ids, weights = np.zeros((len(texts), width), np.int64), np.zeros((len(texts), width), np.float32)
+    counts = np.zeros((len(texts), len(COUNTS)), np.float32)
+    for i, (found, own) in enumerate(zip(readings, call_counts, strict=True)):
+        ids[i, : len(found.ids)], weights[i, : len(found.ids)] = found.ids, found.weights
+        counts[i, :OF_CALL], counts[i, OF_CALL + 4 :] = found.counts[:OF_CALL], found.counts[OF_CALL:]
+        counts[i, OF_CALL : OF_CALL + 4] = own
     labels = tuple((call.type or "", call.model) for call in calls)
-    counts = np.array([row for row, _ in rows], np.float32).reshape(len(rows), len(COUNTS))
     return Features(counts, ids, weights, labels, tuple(texts))
 
 
-def _call_counts(call: Call | CallRecord, characters: int, text: str) -> Floats:
-    """`has_parent` to `tool_turns`, (4,)."""
-    tokens = call.prompt_tokens or characters / CHARS_PER_TOKEN
-    turns = (len(_assistant.findall(text)), len(_tool.findall(text)))
-    return np.array([call.parent_id is not None, *np.log1p([max(tokens, 0.0), *turns])], np.float32)
+def _prompt_tokens(call: Call | CallRecord, whole: str) -> float:
+    """As the call says; from its characters where it says nothing usable."""
+    given = call.prompt_tokens
+    return given if isinstance(given, int | float) and 0 < given < 1e9 else len(whole) / CHARS_PER_TOKEN
+
+
+def read(tools: str, text: str, characters: int) -> Reading:
+    """Read a clipped text and the tools in front of it. characters : of the text before it was clipped"""
+    bag = grams(text)
+    turns = (math.log1p(len(_assistant.findall(text))), math.log1p(len(_tool.findall(text))))
+    counts = np.append(text_counts(text, characters), tool_counts(tools, text)).astype(np.float32)
+    return Reading(counts, turns, np.array(list(bag), np.int64), np.array(list(bag.values()), np.float32))
 
 
 def text_counts(text: str, characters: int) -> Floats:

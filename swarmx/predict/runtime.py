@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from swarmx.errors import BadInput
 from swarmx.predict.baselines import GroupQuantiles
 from swarmx.predict.bundle import read_json, read_manifest
+from swarmx.predict.cache import ByteCache
 from swarmx.predict.calibrate import Calibration, ordered
 from swarmx.predict.embed import TextEncoder, session
-from swarmx.predict.features import Features, features
+from swarmx.predict.features import Features, Reading, features
 from swarmx.predict.targets import CALLS, TOKENS, WORK
 from swarmx.quantiles import LEVELS, QuantileGrid
 from swarmx.types import Call, CallRecord, Prediction, Source
@@ -56,9 +57,10 @@ class Predictor:
 
     def __init__(
         self, manifest: dict[str, Any], fallback: dict[str, GroupQuantiles],
-        encoder: TextEncoder | None, heads: InferenceSession | None,
+        encoder: TextEncoder | None, heads: InferenceSession | None, cache_bytes: int = 32 << 20,
     ) -> None:  # fmt: skip
         self.manifest, self.fallback, self.encoder, self.heads = manifest, fallback, encoder, heads
+        self.readings: ByteCache[Reading] = ByteCache(cache_bytes)
         self.targets: tuple[str, ...] = tuple(manifest["targets"])
         self.version: str = manifest["version"]
         self._types = {name: i + 1 for i, name in enumerate(manifest["types"])}
@@ -76,7 +78,7 @@ class Predictor:
     def load(cls, directory: str | Path, threads: int = 1, cache_bytes: int = 32 << 20) -> Predictor:
         """Read a directory that `swarmx train` wrote, checking every file against the manifest; runs no code from it.
 
-        threads : of one prediction; cache_bytes : bound of the embedding cache
+        threads : of one prediction; cache_bytes : bound of each of two caches, of embeddings and of what was read
         Raises BadInput when a file is missing, altered or unusable.
         """
         directory = Path(directory)
@@ -90,6 +92,7 @@ class Predictor:
                 fallback,
                 TextEncoder.load(directory, threads, cache_bytes) if "encoder.onnx" in manifest["files"] else None,
                 session(directory / "heads.onnx", threads) if text else None,
+                cache_bytes,
             )
         except BadInput:
             raise
@@ -105,6 +108,12 @@ class Predictor:
         grids = self.grids(calls)
         return [self._prediction(call, grids, i) for i, call in enumerate(calls)]
 
+    def fallback_for(self, calls: Sequence[Call]) -> list[Prediction]:
+        """The tier below the network for every call: quantiles of its type, else of everything; takes microseconds."""
+        values, sources = self._by_type(calls)
+        grids = Grids(self.targets, self._capped(values, calls), tuple(sources))
+        return [self._prediction(call, grids, i) for i, call in enumerate(calls)]
+
     def grids(self, calls: Sequence[Call | CallRecord]) -> Grids:
         """The same as arrays, quicker for thousands of calls; also takes finished calls."""
         values = np.empty((len(calls), len(self.targets), len(LEVELS)))
@@ -113,10 +122,14 @@ class Predictor:
             part = calls[start : start + BATCH]
             values[start : start + len(part)], found = self._batch(part)
             sources.extend(found)
+        return Grids(self.targets, self._capped(values, calls), tuple(sources))
+
+    def _capped(self, values: Array, calls: Sequence[Call | CallRecord]) -> Array:
+        """The same, tokens at most each call's max_tokens; in place."""
         caps = np.array([_cap(call) for call in calls]).reshape(-1, 1)
         tokens = self.targets.index(TOKENS)
         values[:, tokens] = np.minimum(values[:, tokens], caps)
-        return Grids(self.targets, values, tuple(sources))
+        return values
 
     def _batch(self, calls: Sequence[Call | CallRecord]) -> tuple[Array, list[Source]]:
         """Network where it answers, one call at a time when a batch fails, quantiles of the type for the rest."""
@@ -139,7 +152,7 @@ class Predictor:
         return values, sources
 
     def _neural(self, calls: Sequence[Call | CallRecord]) -> Array:
-        found = features(calls)
+        found = features(calls, self.readings)
         n = len(calls)
         embedding = self.encoder.embed(found.texts) if self.encoder else np.zeros((n, 0), np.float32)
         return self.from_features(found, embedding)
@@ -163,7 +176,7 @@ class Predictor:
         assert self.heads is not None
         types = np.array([self._types.get(kind, 0) for kind, _ in found.labels], np.int64).reshape(-1)
         feed = {
-            "embedding": embedding, "counts": found.counts, "type_id": types,
+            "embedding": embedding, "counts": found.counts[:, : self._counts], "type_id": types,
             "model_id": np.array([self._models.get(model, 0) for _, model in found.labels], np.int64).reshape(-1),
             "gram_ids": found.gram_ids.astype(np.int64, copy=False), "gram_weights": found.gram_weights,
         }  # fmt: skip
