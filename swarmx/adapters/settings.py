@@ -81,6 +81,7 @@ class PoolSettings(Settings):
     count_usage : ask streaming servers for their token counts (`stream_options.include_usage`); a client that did not
         ask for them does not see them
     engine_priority : send vLLM's `priority` field; the servers must run with --scheduling-policy priority
+    prefix_cache : the servers keep the KV of earlier prompts; calls go where their beginning is thought to be held
     scheduler : instead of the one for all pools
     """
 
@@ -89,6 +90,7 @@ class PoolSettings(Settings):
     discover: Discovery | None = None
     count_usage: bool = True
     engine_priority: bool = False
+    prefix_cache: bool = True
     scheduler: SchedulerSettings | None = None
 
     @model_validator(mode="after")

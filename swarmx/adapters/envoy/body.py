@@ -7,15 +7,11 @@ with its own error.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from swarmx.prefix import block_hashes
 from swarmx.types import Messages
-
-CHARS_PER_TOKEN = 4.0  # until answers have told the pool's own ratio
-BLOCK_BYTES, MOST_BLOCKS = 256, 512  # 64 tokens of four characters, the scheduler's default block
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +49,6 @@ def body_of(data: Mapping[str, Any]) -> Body:
         stream=data.get("stream") is True,
         readable=True,
     )
-
-
-def prefix_blocks(prompt: str | Messages) -> tuple[int, ...]:
-    """Hashes of a prompt's leading blocks of about 64 tokens, the first 512 of them."""
-    return block_hashes(text_of(prompt)[: BLOCK_BYTES * MOST_BLOCKS].encode("utf-8", "replace"), BLOCK_BYTES)
-
-
-def text_of(prompt: str | Messages) -> str:
-    """A prompt as one text: chat messages as lines `role: text`, a lone user message without its role."""
-    if isinstance(prompt, str):
-        return prompt
-    lines = [(str(m.get("role", "user")), _content(m.get("content"))) for m in prompt]
-    if len(lines) == 1 and lines[0][0] == "user":
-        return lines[0][1]
-    return "\n".join(f"{role}: {text}" for role, text in lines)
-
-
-def _content(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    if isinstance(content, Sequence):
-        return "\n".join(str(p.get("text", "")) for p in content if isinstance(p, dict))
-    return ""
 
 
 def _prompt(data: Mapping[str, Any]) -> str | Messages:

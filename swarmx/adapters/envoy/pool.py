@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from swarmx.adapters.envoy.body import CHARS_PER_TOKEN
 from swarmx.adapters.envoy.counters import Counters
 from swarmx.adapters.envoy.lanes import Allowed, Lanes
 from swarmx.adapters.envoy.ride import Refused, Ride, named
+from swarmx.adapters.prompts import CHARS_PER_TOKEN
 from swarmx.scheduler import Scheduler
 from swarmx.types import Call, CallRecord, Decision, Prediction, Reject, ReplicaState, Start, Status
 

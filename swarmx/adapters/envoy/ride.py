@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from swarmx.adapters.envoy.answer import Answer
-from swarmx.adapters.envoy.body import text_of
 from swarmx.adapters.envoy.lanes import Allowed
+from swarmx.adapters.prompts import text_of
 from swarmx.scheduler import Scheduler
 from swarmx.types import Call, CallRecord, Prediction, ReplicaState, Status
 

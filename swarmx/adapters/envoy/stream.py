@@ -14,12 +14,13 @@ from random import Random
 from typing import Any
 
 from swarmx.adapters.envoy import replies
-from swarmx.adapters.envoy.body import prefix_blocks, read_body
+from swarmx.adapters.envoy.body import read_body
 from swarmx.adapters.envoy.headers import identified, wanted
 from swarmx.adapters.envoy.lanes import Allowed
 from swarmx.adapters.envoy.messages import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, NONE
 from swarmx.adapters.envoy.pool import Pool
 from swarmx.adapters.envoy.ride import Refused, Ride
+from swarmx.adapters.prompts import prefix_blocks
 from swarmx.types import Call, Status
 
 SUBSET_NAMESPACE, SUBSET = "envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset"

@@ -21,6 +21,7 @@ from swarmx.adapters.gateway.openapi import document
 from swarmx.adapters.gateway.peers import PeerLost, Peers
 from swarmx.adapters.gateway.pool import Pool
 from swarmx.adapters.gateway.state import GatewayState
+from swarmx.adapters.prompts import prefix_blocks
 from swarmx.types import Call, Prediction
 
 log = logging.getLogger(__name__)
@@ -224,6 +225,7 @@ class Front:
             priority=identity.priority,
             type=identity.type or (None if asked.path != "/v1/embeddings" else "embedding"),
             deadline_s=identity.deadline_s,
+            prefix_blocks=prefix_blocks(asked.prompt) if pool.settings.prefix_cache else (),
         )
 
     def _unique(self, call_id: str) -> str:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from swarmx import client
-from swarmx.adapters.envoy.body import CHARS_PER_TOKEN, Body, body_of, prefix_blocks, text_of
+from swarmx.adapters.envoy.body import Body, body_of
 from swarmx.adapters.gateway.identity import PREFIX, SESSION_HEADERS, identity_of
+from swarmx.adapters.prompts import CHARS_PER_TOKEN, prefix_blocks, text_of
 from swarmx.types import Call
 
 BODY_FIELDS = (

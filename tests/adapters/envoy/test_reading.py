@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarmx.adapters.envoy.answer import MAX_KEPT, Answer
-from swarmx.adapters.envoy.body import prefix_blocks, read_body, text_of
+from swarmx.adapters.envoy.body import read_body
 from swarmx.adapters.envoy.headers import identified, wanted
 from swarmx.adapters.envoy.messages import pb
 from swarmx.adapters.envoy.metrics_text import Load, read_load
+from swarmx.adapters.prompts import prefix_blocks, text_of
 from swarmx.types import Call
 
 unhurried = settings(deadline=None, max_examples=60)  # a busy machine is no defect

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from gateway_harness import ADMIN_TOKEN, running, until
 
+from swarmx.adapters.prompts import prefix_blocks
 from swarmx.logs.table import read_log
 
 pytestmark = pytest.mark.asyncio
@@ -141,3 +142,16 @@ async def test_a_journal_of_served_calls_decides_the_same_again(tmp_path: Path) 
     lines = path.read_text().splitlines()
     assert sum('"Start"' in line for line in lines) == 20
     assert not list(replay(lines, str(path)))
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+async def test_the_scheduler_knows_which_replica_holds_the_beginning_of_a_session(tracked: bool) -> None:
+    async with running(2, pool={"prefix_cache": tracked}) as run:
+        first = [{"role": "user", "content": "tell me about apples " * 100}]
+        _, answer, _ = await run.chat(body={"messages": first})
+        turn = (*first, answer["choices"][0]["message"], {"role": "user", "content": "go on"})
+        (scheduler,) = run.gateway.state.pools["mock"].arms.schedulers()
+        served = scheduler.cluster.index[run.gateway.state.latest()[0]["replica"]]
+        cached = scheduler.cluster.prefix.cached(prefix_blocks(turn))
+        assert cached[1 - served] == 0
+        assert (cached[served] > 400) == tracked, "2,100 characters are some 520 tokens, eight blocks of 64"
