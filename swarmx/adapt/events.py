@@ -5,22 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from swarmx.adapt.calibration import LayeredCalibration
 from swarmx.adapt.contest import Contest, Probation
 from swarmx.adapt.model import Model
 from swarmx.adapt.retrain import Plan
 from swarmx.drift import Group
-from swarmx.predict.online import OnlineCalibration
 
 
 @dataclass(frozen=True, slots=True)
 class LoopConfig:
     """false_alarms_per_100k : of the monitor; material : change that is worth an alarm, see `DriftMonitor`
 
-    fresh : calls since the change that a retraining needs; pause : calls between two retrainings, doubled after each
+    fresh : calls after an alarm that a retraining waits for; pause : calls between two retrainings, doubled after each
         that did not help; every : retrain after so many calls even without an alarm, None never
     first : calls from which the reference is taken where the model came without one
     alpha, margin, most : of the contest; window : of the probation
     rows, limit_bytes, half_life : of the reservoir; quiet_s : when a workflow is over
+    plan : of the fit, `Plan.of` the calls where None
     failures : retrainings of the head in vain after which a new encoder is called for
     """
 
@@ -39,7 +40,7 @@ class LoopConfig:
     half_life: float = 50_000.0
     quiet_s: float = 60.0
     failures: int = 2
-    plan: Plan = field(default_factory=Plan)
+    plan: Plan | None = None
     seed: int = 0
 
 
@@ -75,4 +76,4 @@ class Rival:
 
     model: Model
     trial: Contest | Probation
-    calibration: OnlineCalibration = field(default_factory=OnlineCalibration)
+    calibration: LayeredCalibration = field(default_factory=LayeredCalibration)

@@ -117,10 +117,12 @@ def features_of(examples: Sequence[Example]) -> tuple[Features, NDArray[np.float
     n, widest = len(examples), max((len(e.grams) // 4 for e in examples), default=0) or 1
     ids, weights = np.zeros((n, widest), np.int32), np.zeros((n, widest), np.float32)
     for i, example in enumerate(examples):
-        size = len(example.grams) // 4
-        ids[i, :size] = np.frombuffer(example.grams, "<u2", size)
-        weights[i, :size] = np.frombuffer(example.grams, HALF, size, 2 * size)
-    counts = np.frombuffer(b"".join(e.counts for e in examples), HALF).astype(np.float32).reshape(n, -1)
+        grams = len(example.grams) // 4
+        ids[i, :grams] = np.frombuffer(example.grams, "<u2", grams)
+        weights[i, :grams] = np.frombuffer(example.grams, HALF, grams, 2 * grams)
+    size = HALF.itemsize * len(COUNTS)  # an example of an older version holds fewer: those it lacks are zero
+    counts = np.frombuffer(b"".join(e.counts.ljust(size, b"\0") for e in examples), HALF).astype(np.float32)
+    counts = counts.reshape(n, len(COUNTS))
     embedding = np.frombuffer(b"".join(e.embedding for e in examples), HALF).astype(np.float32).reshape(n, -1)
     labels = tuple((e.type, e.model) for e in examples)
     return Features(counts, ids, weights, labels, tuple(e.text for e in examples)), embedding

@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from swarmx.adapt.calibration import LayeredCalibration
 from swarmx.adapt.contest import COVERED, Contest, Probation, pinball
 from swarmx.adapt.events import Event, LoopConfig, Outcome, Rival
 from swarmx.adapt.model import Finished, Model
 from swarmx.adapt.registry import Registry, RegistryError
 from swarmx.adapt.reservoir import Reservoir
-from swarmx.adapt.retrain import FEWEST_ROWS, Changed, Job
+from swarmx.adapt.retrain import FEWEST_ROWS, Changed, Job, Plan
 from swarmx.adapt.worker import Result, Worker
 from swarmx.adapt.workflows import OpenWorkflows
 from swarmx.drift import Alarm, DriftMonitor, Group, Reference
 from swarmx.errors import BadInput
-from swarmx.predict.online import OnlineCalibration
 from swarmx.quantiles import LEVELS, QuantileGrid
 from swarmx.types import CallRecord
 
@@ -48,7 +48,7 @@ class AdaptationLoop:
     ) -> None:  # fmt: skip
         self.config = config or LoopConfig()
         self.champion, self.worker, self.registry, self.load = champion, worker, registry, load
-        self.calibration = OnlineCalibration()
+        self.calibration = LayeredCalibration()
         self.monitor: DriftMonitor | None = None
         self.reservoir = Reservoir(self.config.rows, self.config.limit_bytes, self.config.half_life, self.config.seed)
         self.workflows = OpenWorkflows(self.config.quiet_s)
@@ -115,7 +115,7 @@ class AdaptationLoop:
             rival.trial.add(served, theirs, example.tokens)
 
     @staticmethod
-    def _served(calibration: OnlineCalibration, grid: QuantileGrid, group: Group, most: float) -> Array:
+    def _served(calibration: LayeredCalibration, grid: QuantileGrid, group: Group, most: float) -> Array:
         values: Array = np.minimum(calibration.corrected(grid, group).values, most)
         return values
 
@@ -126,7 +126,8 @@ class AdaptationLoop:
             if self._unknown[example.model] == self.config.fresh:
                 reason = f"the target model {example.model!r} is new to the predictor"
                 self._tell("encoder", "", {"reason": reason})
-                self._note(("*", *group[1:]), self.seq, reason)
+                device: Group = ("*", *group[1:])
+                self.changed[device] = Changed(device, example.seq, example.seq, reason)
         if self.monitor is None:
             self._first.append((group, grid, example.tokens))
             if len(self._first) >= self.config.first:
@@ -139,14 +140,15 @@ class AdaptationLoop:
 
     def _alarmed(self, alarm: Alarm) -> None:
         since = self._onset(alarm)
-        self._note(alarm.group, since, alarm.reason)
+        changed = Changed(alarm.group, since, self._now + 1, alarm.reason)
+        if self.underway and since <= self.retrained_seq:
+            self._tried.append(changed)  # the challenger has learned from it already
+        else:
+            self.changed[alarm.group] = changed
         self._tell(
             "alarm", self.champion.version,
             {"group": list(alarm.group), "since": since, "reason": alarm.reason, "evidence": round(alarm.evidence, 2)},
         )  # fmt: skip
-
-    def _note(self, group: Group, seq: int, reason: str) -> None:
-        self.changed[group] = Changed(group, seq, reason)
 
     def _onset(self, alarm: Alarm) -> int:
         """Place in the stream of the first of the alarm's last n records."""
@@ -182,8 +184,7 @@ class AdaptationLoop:
         if not self.champion.can_learn or seq - self.retrained_seq < pause or len(self.reservoir) < FEWEST_ROWS:
             return False
         if self.changed:
-            latest = max(changed.seq for changed in self.changed.values())
-            return seq - latest >= self.config.fresh
+            return seq - min(changed.alarmed for changed in self.changed.values()) >= self.config.fresh
         return self.config.every is not None and seq - self.retrained_seq >= self.config.every
 
     def _train(self, seq: int) -> None:
@@ -192,7 +193,8 @@ class AdaptationLoop:
         examples, weights = self.reservoir.draw()
         changed = sorted(self.changed.values(), key=lambda c: c.group)
         reason = changed[0].reason if changed else f"{self.config.every} calls since the last retraining"
-        job = Job(examples, weights, self.registry.path(self.champion.version), changed, reason, self.config.plan)
+        plan = self.config.plan or Plan.of(len(examples), self.config.seed)
+        job = Job(examples, weights, self.registry.path(self.champion.version), changed, reason, plan)
         self.retrained_seq = seq
         try:
             self.worker.start(job)
@@ -200,7 +202,7 @@ class AdaptationLoop:
             self._failed(f"the trainer cannot be started: {problem}")
             return
         self.training = True
-        self._tried, self.changed = changed, {}
+        self._tried, self.changed = list(changed), {}
         groups = [list(c.group) for c in changed]
         self._tell("retrain", self.champion.version, {"reason": reason, "examples": len(examples), "groups": groups})
 
@@ -232,6 +234,11 @@ class AdaptationLoop:
 
     def _judge(self, rival: Rival) -> None:
         verdict, report = rival.trial.verdict(), rival.trial.report()
+        if verdict == "undecided" and isinstance(rival.trial, Contest) and self._wants_training(self._now):
+            self.registry.set("challenger", None, {"reason": "another drift came after its training"})
+            self.rival = None
+            self._tell("rejected", rival.model.version, report | {"reason": "overtaken"})
+            return
         if verdict == "promote":
             about = {"reason": "better on records neither was trained on", "metrics": report}
             self.registry.set("champion", rival.model.version, about)
@@ -260,7 +267,7 @@ class AdaptationLoop:
         self._tell("promoted", rival.model.version, about)
         self.registry.set("challenger", None, {"reason": "promoted"})
 
-    def _take_over(self, model: Model, calibration: OnlineCalibration) -> None:
+    def _take_over(self, model: Model, calibration: LayeredCalibration) -> None:
         self.champion, self.calibration = model, calibration
         self._watch(model)
 
@@ -308,7 +315,7 @@ class AdaptationLoop:
         version = self.registry.get("champion")
         self._now = self.seq
         if version is not None and version != self.champion.version:
-            self._take_over(self.load(self.registry.path(version)), OnlineCalibration())
+            self._take_over(self.load(self.registry.path(version)), LayeredCalibration())
             self.rival = None
             self._tell("champion", version, {"reason": "set in the registry"})
         wanted = self.registry.get("challenger")

@@ -59,6 +59,7 @@ class StoredModel:
         self.version = predictor.version
         self.models = frozenset(predictor.manifest["models"])
         self.encoder = str(predictor.manifest["files"].get("encoder.onnx", ""))
+        self.can_learn = predictor.encoder is not None
 
     @classmethod
     def load(cls, directory: Path) -> StoredModel:
@@ -73,10 +74,6 @@ class StoredModel:
                     f"{directory / 'drift.json'} is not usable ({problem!r}); train the model again"
                 ) from None
         return cls(predictor, directory, reference)
-
-    @property
-    def can_learn(self) -> bool:
-        return self.predictor.encoder is not None
 
     def read(self, records: Sequence[CallRecord], seq: int) -> list[Finished]:
         done = [record for record in records if record.status == "ok"]

@@ -26,24 +26,26 @@ from swarmx.predict.baselines import fit_groups
 from swarmx.predict.bundle import copy_encoder, write_manifest
 from swarmx.predict.features import Features
 from swarmx.predict.metrics import report
+from swarmx.predict.ridge import STRENGTHS
 from swarmx.predict.runtime import Predictor
-from swarmx.predict.targets import TOKENS, Targets
+from swarmx.predict.targets import Targets
 from swarmx.quantiles import LEVELS
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, float], None]
 MEDIAN = int(np.searchsorted(LEVELS, 0.5))
 FEWEST_ROWS, FEWEST_GROUPS = 50, 20
+FEW = 10_000  # calls up to which the whole fit takes less than a minute
+AROUND = 1000  # calls before an alarm's own estimate among which a beginning is looked for
 ENOUGH = 20  # fresh rows of a group before its own change counts, not the pool's
 CERTAIN = 3.0  # standard errors that a change must exceed
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a retraining costs. The rest of the fit is as in `swarmx train`.
+    """What a retraining costs; by default what 100,000 calls allow on one core in a minute.
 
-    members : networks, and folds; landmarks, hidden, batch, epochs : of the fit; strengths : tried ridge strengths
-    seed : of folds, landmarks and networks
+    members : networks, and folds; left_out : folds that a member leaves out; the rest as in `predict.fit.FitConfig`
     """
 
     members: int = 4
@@ -51,18 +53,29 @@ class Plan:
     landmarks: int = 96
     hidden: int = 48
     batch: int = 1024
-    epochs: int = 8
+    epochs: int = 6
     patience: int = 2
     strengths: tuple[float, ...] = (3.0,)
     seed: int = 0
 
+    @classmethod
+    def of(cls, rows: int, seed: int = 0) -> Plan:
+        """The fit of `swarmx train` where there are few calls, with fewer epochs; the default where there are many."""
+        if rows > FEW:
+            return cls(seed=seed)
+        return cls(8, 3, 256, 64, 256, 30, 5, STRENGTHS, seed)
+
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A group that drifted: everything of it from `seq` on is fresh. A type "*" stands for all of a device's."""
+    """A group that drifted. A type "*" stands for all of a device's.
+
+    seq : about where in the stream it began, as the alarm has it; alarmed : where the alarm was raised
+    """
 
     group: Group
     seq: int
+    alarmed: int
     reason: str = ""
 
     def holds(self, example: Example) -> bool:
@@ -124,22 +137,21 @@ def rebased(
 
     Targets that the base model does not know are left alone.
     """
-    stale, fresh = np.zeros(len(job.examples), bool), np.zeros(len(job.examples), bool)
-    for i, example in enumerate(job.examples):
-        hits = [changed.seq for changed in job.changed if changed.holds(example)]
-        stale[i], fresh[i] = bool(hits) and example.seq < max(hits), bool(hits) and example.seq >= max(hits)
+    model = Predictor.load(job.base)
+    medians = model.from_features(found, embedding)[:, :, MEDIAN] if job.changed else np.zeros((0, 0))  # (N, T)
+    gaps = {
+        t: np.log1p(learned.values[:, t]) - np.log1p(medians[:, model.targets.index(name)])
+        for t, name in enumerate(learned.names)
+        if name in model.targets and job.changed
+    }
+    stale, fresh = _sides(job, gaps.get(0))
     if not (stale.any() and fresh.any()):
         return learned, {}
     of: dict[Group, list[int]] = {}
     for i, example in enumerate(job.examples):
         of.setdefault(example.group, []).append(i)
-    model = Predictor.load(job.base)
-    medians = model.from_features(found, embedding)[:, :, MEDIAN]  # (N, T)
     values, moved = learned.values.copy(), {}
-    for t, name in enumerate(learned.names):
-        if name not in model.targets:
-            continue
-        gap = np.log1p(values[:, t]) - np.log1p(medians[:, model.targets.index(name)])
+    for t, gap in gaps.items():
         pool = _change(gap, stale, fresh)
         for group, members in of.items():
             at = np.zeros(len(gap), bool)
@@ -147,9 +159,40 @@ def rebased(
             shift = _change(gap, stale & at, fresh & at) if (fresh & at).sum() >= ENOUGH else pool
             rows = stale & at
             values[rows, t] = np.expm1(np.maximum(np.log1p(values[rows, t]) + shift, 0.0))
-            if name == TOKENS and shift and rows.any():
+            if t == 0 and shift and rows.any():
                 moved[group] = float(np.exp(shift))
     return Targets(learned.names, values), moved
+
+
+def _sides(job: Job, gap: Array | None) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which examples lie before the change of a group that they belong to, and which after, (N,) each.
+
+    gap : (N,) log (observed / predicted) of the tokens, by which each beginning is found again: an alarm knows it badly
+    """
+    seqs = np.array([example.seq for example in job.examples])
+    since = np.full(len(seqs), -1)
+    for changed in job.changed:
+        rows = np.flatnonzero([changed.holds(example) for example in job.examples])
+        if len(rows) and gap is not None:
+            since[rows] = np.maximum(since[rows], _beginning(seqs[rows], gap[rows], changed))
+    return (since >= 0) & (seqs < since), (since >= 0) & (seqs >= since)
+
+
+def _beginning(seqs: Array, gap: Array, changed: Changed) -> int:
+    """Where the gaps of one group change most clearly, at the alarm's place at the latest. Examples are in order.
+
+    The standardised rank statistic, largest over all places; without the division, as Pettitt (1979), A Non-Parametric
+    Approach to the Change-Point Problem, has it, a slow drift in the middle beats a jump near the end.
+    """
+    recent = np.flatnonzero(seqs >= changed.seq - AROUND)
+    n = len(recent)
+    if n < 2 * ENOUGH:
+        return changed.seq
+    ranks = np.argsort(np.argsort(gap[recent], kind="stable"), kind="stable") + 1.0
+    at = np.arange(1, n)
+    clear = np.abs(np.cumsum(ranks)[:-1] - at * (n + 1) / 2) / np.sqrt(at * (n - at))
+    clear[(at < ENOUGH // 2) | (n - at < ENOUGH // 2) | (seqs[recent][1:] > changed.alarmed)] = 0
+    return int(seqs[recent][int(clear.argmax()) + 1])
 
 
 def _change(gap: Array, stale: NDArray[np.bool_], fresh: NDArray[np.bool_]) -> float:
@@ -220,12 +263,12 @@ def _write_reference(directory: Path, examples: Sequence[Example], values: Array
 def job_of(data: Mapping[str, Any], examples: Sequence[Example], weights: Array) -> Job:
     """From what `describe` wrote. Raises KeyError or TypeError when it is something else."""
     plan = Plan(**{**data["plan"], "strengths": tuple(data["plan"]["strengths"])})
-    changed = [Changed((g[0], g[1], g[2]), seq, reason) for g, seq, reason in data["changed"]]
+    changed = [Changed((g[0], g[1], g[2]), seq, alarmed, reason) for g, seq, alarmed, reason in data["changed"]]
     return Job(examples, weights, Path(data["base"]), changed, data["reason"], plan)
 
 
 def describe(job: Job) -> dict[str, Any]:
     """Everything but the examples, as JSON has it."""
     plan = {name: getattr(job.plan, name) for name in Plan.__slots__}
-    changed = [[list(c.group), c.seq, c.reason] for c in job.changed]
+    changed = [[list(c.group), c.seq, c.alarmed, c.reason] for c in job.changed]
     return {"plan": plan, "changed": changed, "reason": job.reason, "base": str(job.base)}

@@ -38,7 +38,7 @@ def save(loop: AdaptationLoop, path: Path, position: Mapping[str, Any]) -> None:
         "at": loop.at,
         "retrained_seq": loop.retrained_seq,
         "in_vain": loop.in_vain,
-        "changed": [[list(c.group), c.seq, c.reason] for c in (*loop.changed.values(), *loop.underway)],
+        "changed": [[list(c.group), c.seq, c.alarmed, c.reason] for c in (*loop.changed.values(), *loop.underway)],
         "champion": loop.champion.version,
         "rival": None if loop.rival is None else _rival(loop.rival),
         "reservoir": about,
@@ -67,8 +67,8 @@ def restore(loop: AdaptationLoop, path: Path) -> dict[str, Any]:
         loop.seq, loop.at = int(state["seq"]), float(state["at"])
         loop.retrained_seq, loop.in_vain = int(state["retrained_seq"]), int(state["in_vain"])
         if state["champion"] == loop.champion.version:
-            for group, seq, reason in state["changed"]:
-                loop.changed[group[0], group[1], group[2]] = Changed((group[0], group[1], group[2]), seq, reason)
+            for (kind, model, device), seq, alarmed, reason in state["changed"]:
+                loop.changed[kind, model, device] = Changed((kind, model, device), seq, alarmed, reason)
             if state["rival"] is not None:
                 _take_up(loop, state["rival"])
         loop.events.extend(Event(**event) for event in state["events"])

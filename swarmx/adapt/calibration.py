@@ -1,0 +1,32 @@
+"""Online calibration in two layers: what all types of a device have in common first, then what a group has of its own.
+
+A shift of everything shows within dozens of calls of the pool, while each of its many groups has seen one or two; a
+shift of one group leaves the pool nearly alone. The group's layer observes what the pool's has already corrected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from swarmx.drift import Group
+from swarmx.predict.online import OnlineCalibration
+from swarmx.quantiles import QuantileGrid
+
+
+@dataclass
+class LayeredCalibration:
+    """pool : by ("*", model, device); own : by group"""
+
+    pool: OnlineCalibration = field(default_factory=OnlineCalibration)
+    own: OnlineCalibration = field(default_factory=OnlineCalibration)
+
+    def corrected(self, grid: QuantileGrid, group: Group) -> QuantileGrid:
+        """The grid (K,) as both layers correct it."""
+        return self.own.corrected(self.pool.corrected(grid, ("*", *group[1:])), group)
+
+    def observe(self, group: Group, grid: QuantileGrid, observed: float) -> None:
+        """A call of the group ended; grid : as the predictor said it."""
+        device = ("*", *group[1:])
+        between = self.pool.corrected(grid, device)
+        self.pool.observe(device, grid, observed)
+        self.own.observe(group, between, observed)
