@@ -20,8 +20,8 @@ from swarmx.types import CallRecord
 
 ROOT = Path(__file__).resolve().parent.parent
 BFCL_ENDPOINTS = (
-    "claude-3-opus-20240229", "gpt-4o-2024-08-06", "gpt-4o-2024-08-06-FC", "gpt-4o-mini-2024-07-18",
-    "mistral-large-2407-FC-Any", "gemini-1.5-pro-preview-0514-FC", "open-mistral-nemo-2407-FC-Any", "command-r-plus-FC",
+    "claude-3-opus-20240229", "claude-3-5-sonnet-20240620", "gpt-4o-2024-08-06", "gpt-4o-2024-08-06-FC",
+    "gpt-3.5-turbo-0125", "mistral-large-2402-FC-Any", "gemini-1.5-pro-preview-0514", "open-mistral-nemo-2407",
 )  # fmt: skip
 
 

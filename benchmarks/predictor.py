@@ -1,8 +1,8 @@
-"""How good and how fast the predictor is: python benchmarks/predictor.py LOG [--quick] [--rivals] [--json]
+"""How good and how fast the predictor is: python benchmarks/predictor.py [--data NAME] [--quick] [--json]
 
-LOG is `shipped`, a Parquet log, or `bfcl_multi_turn_vllm:DIR` for the single live calls of gpt-oss in a folder of
-public logs. Every prompt group is predicted once by a model that was trained on none of its rows; intervals are a
-bootstrap over groups.
+NAME is `shipped`, a Parquet log, or one of the public logs `bfcl_multi_turn_vllm` (single live calls of gpt-oss; its
+workflows' steps are measured beside them) and `bfcl` (function calls of eight endpoints). Splits are by prompt group
+and repeated; an interval is a bootstrap over the groups of all splits. As `swarmx bench predictor --data NAME`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,177 +19,143 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from swarmx.predict.baselines import boosted, fit_groups, keys_of
-from swarmx.predict.evaluate import BASELINES
+from swarmx.predict.bundle import shipped
+from swarmx.predict.embed import TextEncoder
 from swarmx.predict.features import features
 from swarmx.predict.fit import FitConfig
-from swarmx.predict.metrics import REPORTED, coverage, exceedance_ratio, pinball_at, r2_log
-from swarmx.predict.runtime import Predictor
+from swarmx.predict.metrics import REPORTED
 from swarmx.predict.split import folds, groups_of
-from swarmx.predict.targets import targets, usable
-from swarmx.predict.train import TrainConfig, train
-from swarmx.quantiles import LEVELS, QuantileGrid, pinball_loss
-from swarmx.types import Call, CallRecord
+from swarmx.predict.targets import TOKENS, targets, usable
+from swarmx.types import CallRecord
+
+sys.path.insert(0, str(Path(__file__).parent))
+from _predictor_data import load  # type: ignore[import-not-found]
+from _predictor_rivals import Material, fit_rivals, material  # type: ignore[import-not-found]
+from _predictor_speed import encoder_speed, prediction_speed  # type: ignore[import-not-found]
+from _predictor_split import Log, Split, fit_swarmx  # type: ignore[import-not-found]
+from _predictor_table import table  # type: ignore[import-not-found]
 
 Array = NDArray[np.float64]
+RIVALS_S = 30.0  # the rivals of one target get at least so long in each split
+HELD_OUT = 4  # one group of so many is held out in a split
 
 
-def cross_validated(
-    records: Sequence[CallRecord], config: TrainConfig, k: int, seed: int, rivals: bool
-) -> tuple[dict[str, dict[str, Array]], dict[str, Array], NDArray[np.str_], float]:
-    """target -> arm -> out-of-fold grids (N, K); observed values; group of each row; seconds of one training."""
+def say(what: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
+
+
+def log_of(records: Sequence[CallRecord], encoder: TextEncoder) -> Log:
     rows = usable(records)
     calls = [records[i] for i in rows]
-    wanted, groups = targets(records, rows), groups_of(calls)
-    fold = folds(groups, k, seed, [call.type for call in calls])
-    arms: dict[str, dict[str, Array]] = {name: {} for name in wanted.names}
-    took = []
-    for outer in range(k):
-        testing = fold == outer
-        inside, test = np.flatnonzero(~testing), [calls[i] for i in np.flatnonzero(testing)]
-        with tempfile.TemporaryDirectory() as folder:
-            began = time.perf_counter()
-            train(records, Path(folder) / "model", config, testing=testing)
-            took.append(time.perf_counter() - began)
-            predictor = Predictor.load(Path(folder) / "model")
-        found = {
-            "swarmx": predictor.grids(test),
-            "swarmx, type hidden": predictor.grids([replace(c, type=None) for c in test]),
-        }
-        for t, name in enumerate(wanted.names):
-            parts = {arm: grids.of(name) for arm, grids in found.items()}
-            seen = wanted.values[inside, t]
-            for kind in BASELINES:
-                parts[kind] = fit_groups(keys_of([calls[i] for i in inside], kind), seen).values(keys_of(test, kind))
-            if rivals:
-                parts["boosted trees"] = _boosted(calls, inside, np.flatnonzero(testing), seen)
-            for arm, values in parts.items():
-                arms[name].setdefault(arm, np.zeros((len(calls), len(LEVELS))))[testing] = values
-    return arms, {name: wanted.column(name) for name in wanted.names}, groups, float(np.median(took))
-
-
-def _boosted(calls: Sequence[CallRecord], inside: NDArray[np.int64], out: NDArray[np.int64], seen: Array) -> Array:
-    """The usual rival on counts, the type and 64 axes of the n-grams."""
-    from scipy.sparse import csr_array
-    from sklearn.decomposition import TruncatedSVD
-
     found = features(calls)
-    n, width = found.gram_ids.shape
-    grams = csr_array(
-        (found.gram_weights.ravel(), found.gram_ids.ravel(), np.arange(0, n * width + 1, width)), shape=(n, 16384)
-    )
-    axes = TruncatedSVD(64, random_state=0).fit(grams[inside]).transform(grams)
-    kinds = sorted({kind for kind, _ in found.labels})
-    typed = np.array([[kind == known for known in kinds] for kind, _ in found.labels], np.float32)
-    x = np.hstack((found.counts, typed, axes)).astype(np.float32)
-    return boosted(x[inside], seen, x[out], LEVELS.tolist())
+    say(f"{len(calls)} calls, {len(set(found.texts))} texts; embedding them")
+    return Log(calls, targets(records, rows), groups_of(calls), found, encoder.embed(found.texts))
 
 
-def table(arms: dict[str, Array], observed: Array, groups: NDArray[np.str_], seed: int = 0) -> dict[str, Any]:
-    """Metrics of each arm and the ratio of swarmx's pinball to its, with 95 % intervals over groups."""
-    rng = np.random.default_rng(seed)
-    names, place = np.unique(groups, return_inverse=True)
-    places = [int(np.flatnonzero(np.isclose(LEVELS, level))[0]) for level in REPORTED]
-    loss = {arm: pinball_loss(QuantileGrid(LEVELS, v), observed)[:, places] for arm, v in arms.items()}
-    sums = {arm: np.stack([np.bincount(place, rows, len(names)) for rows in v.T], axis=1) for arm, v in loss.items()}
-    draws = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=400)  # (400, G)
-    out: dict[str, Any] = {}
-    for arm, values in arms.items():
-        ratio = sums["swarmx"].sum(0) / np.maximum(sums[arm].sum(0), 1e-12)
-        spread = (draws @ sums["swarmx"]) / np.maximum(draws @ sums[arm], 1e-12)
-        low, high = np.quantile(spread, (0.025, 0.975), axis=0)
-        out[arm] = {
-            "pinball": pinball_at(values, observed),
-            "swarmx_over_this": {
-                f"{level:g}": [round(float(x[i]), 4) for x in (ratio, low, high)] for i, level in enumerate(REPORTED)
-            },
-            "coverage": coverage(values, observed),
-            "exceedance_ratio": exceedance_ratio(values, observed),
-            "r2_log": r2_log(values, observed),
-        }
-    return out
-
-
-def speed(records: Sequence[CallRecord], config: TrainConfig) -> dict[str, float]:
-    """Milliseconds of one prediction on one thread, distinct prompts, nothing cached; calls/s of a batch of 5,000."""
-    with tempfile.TemporaryDirectory() as folder:
-        train(records, Path(folder) / "model", config)
-        predictor = Predictor.load(Path(folder) / "model", cache_bytes=0)
-    texts = sorted({record.prompt for record in records if record.prompt})
-    calls = [Call(id=str(i), model=records[0].model, arrival_s=0.0, prompt=text) for i, text in enumerate(texts)]
-    predictor.predict(calls[:5])
-    took = []
-    for call in calls[:500]:
+def measure(log: Log, rivals: Material, config: FitConfig, repeats: int, encoder: Path, until: float) -> list[Split]:
+    """One `Split` per repeat, fewer where the time until `until` (as `perf_counter`) does not suffice."""
+    done: list[Split] = []
+    longest = 0.0
+    for repeat in range(repeats):
         began = time.perf_counter()
-        predictor.predict([call])
-        took.append(1e3 * (time.perf_counter() - began))
-    many = [replace(calls[i % len(calls)], prompt=f"{calls[i % len(calls)].prompt} {i}") for i in range(5000)]
-    began = time.perf_counter()
-    predictor.grids(many)
-    return {
-        "p50": float(np.quantile(took, 0.5)), "p99": float(np.quantile(took, 0.99)),
-        "batch_5000_s": time.perf_counter() - began,
-    }  # fmt: skip
-
-
-def load(source: str) -> list[CallRecord]:
-    """Records of the log that ships, of a Parquet log, or of a public one."""
-    name, _, folder = source.partition(":")
-    if name == "bfcl_multi_turn_vllm":
-        sys.path.insert(0, str(Path(__file__).parent))
-        from _predictor_data import vllm_single
-
-        return vllm_single(Path(folder))
-    from swarmx.logs.table import read_log
-
-    shipped = Path(__file__).parent.parent / "data" / "execution_log.parquet"
-    return read_log(shipped if source == "shipped" else Path(source))
+        if done and began + longest > until:
+            say(f"stopped after {len(done)} of {repeats} splits: the time is spent")
+            break
+        fold = folds(log.groups, HELD_OUT, config.seed + repeat, [call.type for call in log.calls])
+        inside, out = np.flatnonzero(fold != 0), np.flatnonzero(fold == 0)
+        split = fit_swarmx(log, inside, out, replace(config, seed=config.seed + repeat), encoder)
+        say(f"split {repeat + 1} of {repeats}: trained on {len(inside)} calls in {split.training_s:.1f} s")
+        for t, name in enumerate(log.wanted.names):
+            left = max(RIVALS_S, (until - time.perf_counter()) / (repeats - repeat) / (t + 1))
+            values, took = fit_rivals(rivals, inside, out, log.wanted.values[inside, t], left)
+            split.arms[name] |= values
+            say(f"  {name}: " + ", ".join(f"{rival} {s:.1f} s" for rival, s in took.items() if s > 0.5))
+        done.append(split)
+        longest = max(longest, time.perf_counter() - began)
+    return done
 
 
 def run(
-    quick: bool = False, data: str = "shipped", k: int = 5, seed: int = 0,
-    encoder: Path | None = None, rivals: bool = False,
+    quick: bool = False, data: str = "shipped", repeats: int = 5, seed: int = 0,
+    encoder: Path | None = None, minilm: bool | None = None, budget_s: float | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """All figures; those of the output tokens also at the top. quick : three folds and a third of the epochs"""
-    records = load(data)
-    config = TrainConfig(fit=FitConfig(seed=seed, epochs=20 if quick else 60), encoder=encoder, plots=False)
-    k = 3 if quick else k
-    arms, observed, groups, seconds = cross_validated(records, config, k, seed, rivals)
-    found = {name: table(arms[name], observed[name], groups) for name in arms}
-    own, base = found["tokens"]["swarmx"], found["tokens"]["per_type_device"]["swarmx_over_this"]
+    """All figures; those of the output tokens also at the top.
+
+    quick : two splits, a fifth of the epochs, no MiniLM, under 90 s; else under 15 minutes. encoder : None, the shipped
+    """
+    began = time.perf_counter()
+    until = began + (budget_s or (60.0 if quick else 720.0))
+    source = encoder or shipped()
+    config = FitConfig(seed=seed, epochs=12 if quick else 60)
+    reader = TextEncoder.load(source)
+    found: dict[str, Any] = {}
+    names = logs_of(data)
+    for name in names:
+        say(f"reading {name}")
+        log = log_of(load(name), reader)
+        rivals = material(log.calls, reader, (not quick) if minilm is None else minilm)
+        last = until if name is names[-1] else began + (until - began) * 0.7
+        splits = measure(log, rivals, config, 2 if quick else repeats, source, last)
+        found |= {(t if name is names[0] else "steps"): table(log, splits, t) for t in log.wanted.names}
+        if name is names[0]:
+            first, first_splits = log, splits
+    say("measuring speed")
+    own, arms = found[TOKENS]["swarmx"], found[TOKENS]
     return {
-        "pinball_ratio_vs_per_type_device": {level: ratio[0] for level, ratio in base.items()},
+        "pinball_ratio_vs_per_type_device": {q: v[0] for q, v in arms["per_type_device"]["swarmx_over_this"].items()},
         "coverage_error": {level: share - float(level) for level, share in own["coverage"].items()},
         "exceedance_ratio": own["exceedance_ratio"],
-        "r2_log": {arm: metrics["r2_log"] for arm, metrics in found["tokens"].items()},
-        "prediction_ms": speed(records, config),
-        "rows": len(groups), "groups": len(set(groups)), "folds": k, "seed": seed, "data": data, "training_s": seconds,
+        "r2_log": {arm: m["r2_log"] for arm, m in arms.items()},
+        "encoder_ms_128": encoder_speed(reader, source, quick),
+        "prediction_ms": prediction_speed(first.calls, first_splits[-1].predictor, quick),
+        "baselines": {
+            arm: {q: v[0] for q, v in m["swarmx_over_this"].items()} for arm, m in arms.items() if arm != "swarmx"
+        },
+        "won_by": {name: winners(arms) for name, arms in found.items()},
+        "rows": len(first.calls), "groups": len(set(first.groups.tolist())), "splits": len(first_splits), "seed": seed,
+        "data": data, "quick": quick, "took_s": time.perf_counter() - began,
+        "training_s": float(np.mean([split.training_s for split in first_splits])),
         "targets": found,
     }  # fmt: skip
 
 
+def logs_of(data: str) -> list[str]:
+    """What is measured under a name: the steps of workflows go with the single calls of the same runs."""
+    name, colon, folder = data.partition(":")
+    return [data, f"{name}_steps{colon}{folder}"] if name == "bfcl_multi_turn_vllm" else [data]
+
+
+def winners(arms: dict[str, Any]) -> dict[str, str]:
+    """The arm of least pinball at each reported level; those that know the type."""
+    known = {arm: m["pinball"] for arm, m in arms.items() if arm != "swarmx, type hidden"}
+    return {f"{q:g}": min(known, key=lambda arm: known[arm][f"{q:g}"]) for q in REPORTED}
+
+
+def show(result: dict[str, Any]) -> None:
+    print(f"{result['rows']} rows, {result['groups']} groups, {result['splits']} splits, {result['took_s']:.0f} s")
+    print(f"encoder {result['encoder_ms_128']}; one prediction {result['prediction_ms']}")
+    for name, arms in result["targets"].items():
+        print(f"\n{name}: swarmx's pinball over that of … [95 % interval]")
+        for arm, m in arms.items():
+            ratios = "  ".join(f"q{q} {r:.3f} [{a:.2f}, {b:.2f}]" for q, (r, a, b) in m["swarmx_over_this"].items())
+            shares = " ".join(f"{m['coverage'][f'{q:g}']:.3f}" for q in REPORTED)
+            print(f"  {arm:20s} {ratios}  R2 {m['r2_log']:.3f}  below .5 .9 .95 .99: {shares}")
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("log")
-    options.add_argument("--folds", type=int, default=5)
+    options.add_argument("--data", default="shipped")
+    options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--encoder", type=Path, default=None)
-    options.add_argument("--quick", action="store_true", help="three folds, a third of the epochs")
-    options.add_argument("--rivals", action="store_true", help="also gradient-boosted quantiles (minutes)")
+    options.add_argument("--quick", action="store_true", help="two splits, a fifth of the epochs, no MiniLM")
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
-    result = run(chosen.quick, chosen.log, chosen.folds, chosen.seed, chosen.encoder, chosen.rivals)
+    result = run(chosen.quick, chosen.data, chosen.repeats, chosen.seed, chosen.encoder)
     if chosen.json:
         print(json.dumps(result))
-        return
-    print(f"{result['rows']} rows, {result['groups']} groups, {result['folds']} folds")
-    print(f"training {result['training_s']:.1f} s; one prediction: {result['prediction_ms']}")
-    for name, found in result["targets"].items():
-        print(f"\n{name}: swarmx's pinball over that of … [95 % interval]")
-        for arm, m in found.items():
-            ratios = "  ".join(f"q{q} {r:.3f} [{a:.2f}, {b:.2f}]" for q, (r, a, b) in m["swarmx_over_this"].items())
-            shares = " ".join(f"{m['coverage'][q]:.3f}" for q in ("0.1", "0.5", "0.9", "0.95", "0.99"))
-            print(f"  {arm:20s} {ratios}  R2 {m['r2_log']:.3f}  below .1 .5 .9 .95 .99: {shares}")
+    else:
+        show(result)
 
 
 if __name__ == "__main__":

@@ -71,23 +71,3 @@ def keys_of(records: Sequence[CallRecord], kind: str) -> list[Hashable]:
     if kind == "per_type_device":
         return [None if record.type is None else (record.type, record.device) for record in records]
     raise ValueError(f"unknown baseline {kind!r}; choose unconditional, per_type, per_type_device")
-
-
-def boosted(
-    train: NDArray[np.float32], observed: Array, test: NDArray[np.float32], levels: Sequence[float], seed: int = 0
-) -> Array:
-    """Quantiles (N, len(levels)) of gradient-boosted trees, one model a level, on the target's log: the usual rival.
-
-    train, test : dense features. Needs scikit-learn.
-    """
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
-    columns = [
-        HistGradientBoostingRegressor(
-            loss="quantile", quantile=level, max_iter=150, learning_rate=0.06, random_state=seed
-        )
-        .fit(train, np.log1p(observed))
-        .predict(test)
-        for level in levels
-    ]
-    return np.sort(np.expm1(np.stack(columns, axis=1)), axis=1)

@@ -116,8 +116,8 @@ def train(
     notes, text = _what_can_be_learned(calls, groups, testing, config)
     inside = np.flatnonzero(~testing) if testing.any() and not testing.all() else np.arange(len(calls))
     with replacing_directory(out) as directory:
-        description = _describe(records, calls, wanted.names, wanted.values[inside], inside, notes)
-        _write_fallback(directory, calls, wanted.names, wanted.values, inside)
+        description = describe(records, calls, wanted.names, wanted.values[inside], inside, notes)
+        write_fallback(directory, calls, wanted.names, wanted.values, inside)
         if text:
             learned = Targets(wanted.names, wanted.values[inside])
             mine = [calls[i] for i in inside]
@@ -163,10 +163,11 @@ def _what_can_be_learned(
     return notes, text
 
 
-def _describe(
+def describe(
     records: Sequence[CallRecord], calls: Sequence[CallRecord], names: tuple[str, ...], values: NDArray[np.float64],
     inside: NDArray[np.int64], notes: list[str],
 ) -> dict[str, Any]:  # fmt: skip
+    """What the manifest says before anything is fitted. values : (N, T) of the rows trained on, `inside` all of them"""
     return {
         "targets": list(names),
         "levels": LEVELS.tolist(),
@@ -179,13 +180,14 @@ def _describe(
     }
 
 
-def _write_fallback(
+def write_fallback(
     directory: Path,
     calls: Sequence[CallRecord],
     names: tuple[str, ...],
     values: NDArray[np.float64],
     inside: NDArray[np.int64],
 ) -> None:
+    """fallback.json: quantiles per type of each target, of the rows `inside`. values : (N, T) of all calls"""
     kinds = keys_of([calls[i] for i in inside], "per_type")
     tables = {name: fit_groups(kinds, values[inside, t]).as_json() for t, name in enumerate(names)}
     (directory / "fallback.json").write_text(json.dumps(tables) + "\n")

@@ -1,0 +1,77 @@
+"""One split of the predictor benchmark: trained on some rows of a log, asked about the others."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swarmx.predict.bundle import copy_encoder, write_manifest
+from swarmx.predict.features import Features
+from swarmx.predict.fit import FitConfig
+from swarmx.predict.heads import Material, write_heads
+from swarmx.predict.runtime import Predictor
+from swarmx.predict.targets import Targets
+from swarmx.predict.train import describe, write_fallback
+from swarmx.types import CallRecord
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A log's calls with all that is read of them, computed once for all splits. embedding : (N, E)"""
+
+    calls: list[CallRecord]
+    wanted: Targets
+    groups: NDArray[np.str_]
+    found: Features
+    embedding: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """out : rows asked about; arms : target -> arm -> values (N, K), or (N, R) of arms without the others"""
+
+    out: Rows
+    arms: dict[str, dict[str, Array]]
+    predictor: Predictor
+    training_s: float
+
+
+def taken(found: Features, at: Rows) -> Features:
+    """The features of some rows."""
+    grams = (found.gram_ids[at], found.gram_weights[at])
+    chosen = at.tolist()
+    labels, texts = tuple(found.labels[i] for i in chosen), tuple(found.texts[i] for i in chosen)
+    return Features(found.counts[at], *grams, labels, texts)
+
+
+def fit_swarmx(log: Log, inside: Rows, out: Rows, config: FitConfig, encoder: Path) -> Split:
+    """Train as `swarmx train` does, on the rows `inside`, and load what it wrote."""
+    began = time.perf_counter()
+    names, values = log.wanted.names, log.wanted.values
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        copy_encoder(encoder, directory)
+        description = describe(log.calls, log.calls, names, values[inside], inside, [])
+        write_fallback(directory, log.calls, names, values, inside)
+        material = Material(taken(log.found, inside), log.embedding[inside], Targets(names, values[inside]),
+                            log.groups[inside])  # fmt: skip
+        fitted, _ = write_heads(directory, material, config, lambda what, done: None)
+        took = time.perf_counter() - began
+        write_manifest(directory, description | fitted)
+        predictor = Predictor.load(directory, cache_bytes=0)
+    asked, embedding = taken(log.found, out), log.embedding[out]
+    hidden = replace(asked, labels=tuple(("", model) for _, model in asked.labels))
+    grids = {
+        "swarmx": predictor.from_features(asked, embedding),
+        "swarmx, type hidden": predictor.from_features(hidden, embedding),
+    }
+    arms = {name: {arm: grid[:, t] for arm, grid in grids.items()} for t, name in enumerate(names)}
+    return Split(out, arms, predictor, took)
