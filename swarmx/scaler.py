@@ -104,8 +104,11 @@ class Scaler:
         for view in sample.replicas:
             if view.stage != "draining":
                 here[view.device] = here.get(view.device, 0) + 1
-        kinds = own.kinds if len(own.kinds) > 1 else (replace(own.kinds[0], slots=sample.slots),)
-        return PoolNeed(sample.pool, target, min(own.bounds.minimum, target), busy, kinds, here, own.weight)
+        several = len(own.kinds) > 1
+        kinds = own.kinds if several else (replace(own.kinds[0], slots=sample.slots),)
+        each = sample.slots if sample.replicas or not several else kinds[0].slots
+        low = min(own.bounds.minimum, target)
+        return PoolNeed(sample.pool, target, low, busy, kinds, here, own.weight, target * each)
 
     def _decide(
         self,
@@ -115,10 +118,11 @@ class Scaler:
         notes: tuple[str, ...],
         kinds: Mapping[str, int] | None,
     ) -> Scale:
-        if kinds is not None and (given := sum(kinds.values())) != target:
-            notes = (*notes, f"{target} asked of the budget, {given} given")
-            target = given
         several = len(self._of(sample.pool).kinds) > 1
+        if kinds is not None and (given := sum(kinds.values())) != target:
+            mixed = " and ".join(f"{count} {name}" for name, count in kinds.items() if count) or "none"
+            notes = (*notes, f"{target} asked of the budget, {mixed if several else given} given")
+            target = given
         scale = plan(sample, target, kinds if several else None)
         return replace(scale, receipt=self._receipt(sample, want, target, notes)) if self.with_receipts else scale
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+TANGENTS = (0.0, 0.3, 0.6, 0.8, 0.95)  # where the integer program touches the shortage, which is no line
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class PoolNeed:
     wanted, minimum : replicas of the first kind; busy : (K,) quantiles of busy slots, equally likely, that say what
     a replica less costs: the mean number of calls without a slot
     here : kind -> replicas now; weight : importance of its calls
+    wanted_slots : capacity wanted, where kinds differ; None: what `wanted` replicas of the first kind hold
     """
 
     pool: str
@@ -43,11 +45,23 @@ class PoolNeed:
     kinds: tuple[DeviceKind, ...] = (DeviceKind(),)
     here: Mapping[str, int] = field(default_factory=dict)
     weight: float = 1.0
+    wanted_slots: float | None = None
+
+    @property
+    def capacity(self) -> float:
+        """Slots wanted."""
+        return self.wanted * self.kinds[0].slots if self.wanted_slots is None else self.wanted_slots
 
     def shortage(self, slots: Array) -> Array:
-        """Mean calls without a slot, for each capacity given, shape as `slots`; convex and not increasing."""
-        over: Array = np.maximum(self.busy[None, :] - np.asarray(slots, dtype=np.float64)[..., None], 0.0).mean(axis=-1)
-        return self.weight * over
+        """Mean of (calls without a slot)² / calls, for each capacity given, shape as `slots`; convex, not increasing.
+
+        A slot more takes away twice the share of calls that are still short of one. Where all pools are short, the
+        least sum therefore gives each the same share of what it needs, and backlogs end together; the plain number of
+        calls without a slot would not care who gets it.
+        """
+        capacity = np.asarray(slots, dtype=np.float64)[..., None]
+        over: Array = np.maximum(self.busy - capacity, 0.0) ** 2 / np.maximum(self.busy, 1e-9)
+        return self.weight * over.mean(axis=-1)
 
 
 def by_marginal_gain(needs: Sequence[PoolNeed], budget: float, move_gain: float = 0.0) -> dict[str, int]:
@@ -55,7 +69,7 @@ def by_marginal_gain(needs: Sequence[PoolNeed], budget: float, move_gain: float 
 
     No pool gets more than it wants. Shortages are convex, so that for equal units this is optimal. Minima are given in
     the order of the pools while the budget lasts.
-    move_gain : calls without a slot, on average, that a replica must prevent elsewhere before it is taken from a pool
+    move_gain : of shortage, that a replica must prevent elsewhere, more than here, before it is taken from a pool
     """
     given = {need.pool: 0 for need in needs}
     left = budget
@@ -94,11 +108,12 @@ def _shortfall(need: PoolNeed, given: Mapping[str, int]) -> float:
 def by_integer_program(
     needs: Sequence[PoolNeed], budget: float, redeploy_cost: float = 0.0, shortage_price: float = 10.0
 ) -> dict[str, dict[str, int]]:
-    """pool -> device kind -> replicas, least cost: price of what runs + price of mean shortage + cost of every change.
+    """pool -> device kind -> replicas, least cost: price of what runs + price of shortage + cost of every change.
 
     redeploy_cost : of one replica added or taken away, in replica-seconds of price 1 per second until the next decision
-    shortage_price : of one call without a slot, likewise
-    Shortage is linear between the K quantiles. Solved exactly by HiGHS through `scipy.optimize.milp`.
+    shortage_price : of one slot that is wanted and not given, and of one call without a slot, likewise
+    Nobody gets more capacity than it wants, but for what does not divide. Of what is short, most goes where calls would
+    wait, see `PoolNeed.shortage`. Solved exactly by HiGHS through `scipy.optimize.milp`.
     Raises ImportError naming the extra when scipy is missing, ValueError when the minima do not fit the budget.
     """
     try:
@@ -121,22 +136,22 @@ def by_integer_program(
 
 
 class _Program:
-    """Columns: counts n (pool × kind), changes |n - here|, and the shortage at each quantile of each pool."""
+    """Columns: counts n (pool × kind), changes |n - here|, shortage at each quantile of each pool, and of its wish."""
 
     def __init__(self, needs: Sequence[PoolNeed], budget: float, redeploy: float, shortage: float) -> None:
         self.needs, self.budget = needs, budget
         self.kinds = [(p, kind) for p, need in enumerate(needs) for kind in need.kinds]
         self.cells = len(self.kinds)
-        self.points = [need.busy.size for need in needs]
         short = np.concatenate([np.full(n.busy.size, shortage * n.weight / n.busy.size) for n in needs])
+        short = np.concatenate((short, [shortage * n.weight for n in needs]))
         prices = np.array([kind.price for _, kind in self.kinds])
         self.costs = np.concatenate((prices, np.full(self.cells, redeploy), short))
-        self.integral = np.concatenate((np.ones(self.cells), np.zeros(self.cells + sum(self.points))))
+        self.integral = np.concatenate((np.ones(self.cells), np.zeros(self.cells + short.size)))
         most = [np.inf if kind.available is None else kind.available for _, kind in self.kinds]
-        self.upper = np.concatenate((np.array(most, dtype=float), np.full(self.cells + sum(self.points), np.inf)))
+        self.upper = np.concatenate((np.array(most, dtype=float), np.full(self.cells + short.size, np.inf)))
 
     def constraints(self) -> tuple[Array, Array, Array]:
-        """Rows (matrix, low, high): budget, minima, both sides of each change, and one per quantile."""
+        """Rows (matrix, low, high): budget, minima, one per quantile and wish, and both sides of each change."""
         rows: list[Array] = []
         low: list[float] = []
         high: list[float] = []
@@ -153,8 +168,11 @@ class _Program:
         for p, need in enumerate(self.needs):
             mine = [i for i, (owner, _) in enumerate(self.kinds) if owner == p]
             row({i: 1.0 for i in mine}, need.minimum, np.inf)
-            for busy in need.busy:
-                row({**{i: self.kinds[i][1].slots for i in mine}, column: 1.0}, float(busy), np.inf)
+            slots = {i: self.kinds[i][1].slots for i in mine}
+            row({**slots, self.costs.size - len(self.needs) + p: 1.0}, need.capacity, np.inf)
+            for busy in np.minimum(need.busy, need.capacity):
+                for at in TANGENTS:  # of (busy - slots)² / busy, at this share of busy
+                    row({**{i: 2 * (1 - at) * n for i, n in slots.items()}, column: 1.0}, busy * (1 - at**2), np.inf)
                 column += 1
         for i, (p, kind) in enumerate(self.kinds):
             here = self.needs[p].here.get(kind.name, 0)

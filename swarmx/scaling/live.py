@@ -133,8 +133,8 @@ class LiveWork:
         for (model, _), row in p.types.items():
             home[p.models.index(model), row] = 1.0
         cells = self._cells(now)
-        counts = np.bincount(cells, minlength=2 * len(p.types) * AGES).reshape(2, len(p.types), AGES)
-        waiting, running = counts[0, :, 0].astype(np.float64), counts[1].astype(np.float64)
+        counts = np.bincount(cells, minlength=2 * len(p.types) * AGES).reshape(2, len(p.types), AGES).astype(np.float64)
+        waiting, running = counts[0, :, 0], counts[1]
         own_variance = p.own_square - p.own**2
         rates, seen = self._rates(now)
         terms = {
@@ -161,12 +161,12 @@ class LiveWork:
         members = [self._rows[call] for call in sorted(self._members.get(workflow, ()))]
         size = len(self.profiles.types) * AGES
         cells = self._cells(now)[members] % size
-        counts = np.bincount(cells, minlength=size)
+        counts = np.bincount(cells, minlength=size).astype(np.float64)
         mean, variance = self._spread.of(self._forecasts.weights(cells, self._forecast[members], counts))
         return {m: grid_of_moments(mean[i], variance[i]) for i, m in enumerate(self.profiles.models)}
 
     def _downstream(
-        self, cells: NDArray[np.int64], counts: NDArray[np.int64], home: Array, slots: Mapping[str, float] | None
+        self, cells: NDArray[np.int64], counts: Array, home: Array, slots: Mapping[str, float] | None
     ) -> tuple[Array, Array]:
         """Mean and variance (M, J) of what live calls cause."""
         p, n = self.profiles, len(self._ids)

@@ -55,12 +55,11 @@ def _regime(report: Report, suite: str, regime: str) -> str:
 def picture(rows: Sequence[Row], value: Callable[[Row], float], title: str, log: bool = False) -> str:
     """One line per policy over its settings, against mean replicas; a single setting is a dot."""
     families: dict[str, list[tuple[float, float]]] = {}
-    for row in sorted(rows, key=lambda row: row.mean_replicas or 0.0):
-        if row.mean_replicas is not None:
-            families.setdefault(family(row.policy), []).append((row.mean_replicas, value(row)))
+    for row in sorted(rows, key=scaling.price_rate):
+        families.setdefault(family(row.policy), []).append((scaling.price_rate(row), value(row)))
     order = sorted(families, key=lambda name: (name == OURS, name))  # ours is drawn on top
     series = [Series(name, name.replace("_", " "), families[name]) for name in order]
-    x = _linear("mean replicas", [p for s in series for p, _ in s.points])
+    x = _linear("mean replicas at their price", [p for s in series for p, _ in s.points])
     values = [v for s in series for _, v in s.points]
     return lines(series, x, log_axis(title, values, " s") if log else _linear(title, values), SIZE)
 
@@ -73,13 +72,13 @@ def _linear(title: str, values: Sequence[float]) -> Axis:
 
 
 def _table(rows: Sequence[Row], cells: dict[str, list[str]]) -> str:
-    heads = ("P50", "P95", "P99", "calls in SLO", "replicas", "flaps", "equal P95", "equal attainment")
+    heads = ("P50", "P95", "P99", "calls in SLO", "replicas", "price", "flaps", "equal P95", "equal SLO")
     over = (
-        f'<tr class="over"><th></th><th colspan="3">workflow, seconds</th><th colspan="3"></th>'
+        f'<tr class="over"><th></th><th colspan="3">workflow, seconds</th><th colspan="4"></th>'
         f"<th colspan=\"2\">{OURS.replace('_', ' ')}'s replica-seconds over the row's at</th></tr>"
     )
     body = ""
-    for row in sorted(rows, key=lambda row: row.mean_replicas or 0.0):
+    for row in sorted(rows, key=scaling.price_rate):
         kind = "late" if row.policy == OURS else "bound" if row.policy == scaling.BOUND else ""
         dot = f'<span class="dot p-{family(row.policy)}"></span>'
         name = html.escape(row.policy.replace("_", " "))

@@ -14,6 +14,7 @@ from swarmx.sim.suites.equal_cost import OURS, family
 PREFIX = "scaling_"
 RIVALS = ("hpa", "queue_length", "keda_latency", "kpa", "throughput_and_load", "cilantro", "murakkab")
 BOUND = "clairvoyant"  # knows the future; nobody can run it
+HEADS = ("P50", "P95", "P99", "calls in SLO", "replicas", "price", "flaps", f"{OURS}\nat equal P95", "at equal\nSLO")
 WORTH = 0.03  # differences below this share of the replica-seconds are called none
 
 
@@ -117,13 +118,12 @@ def _sentences(regime: str, rows: Sequence[Row], seeds: int) -> list[str]:
 
 def table(report: Report, suite: str, regime: str) -> Table:
     """Policies as they come, cheapest first. Our curve at other settings is in report.html."""
-    rows = sorted(rows_of(report, suite, regime), key=lambda row: row.mean_replicas or 0.0)
+    rows = sorted(rows_of(report, suite, regime), key=price_rate)
     calls = {row.policy: row for row in rows_of(report, suite, regime, "call")}
-    title = f"{suite}, {regime}: workflow seconds, and replicas from order to end"
+    title = f"{suite}, {regime}: workflow seconds; replicas from order to end, and what they cost"
     out = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     out.add_column("policy", no_wrap=True)
-    heads = ("P50", "P95", "P99", "calls in SLO", "replicas", "flaps", f"{OURS} at\nequal P95", "at equal\nattainment")
-    for head in heads:
+    for head in HEADS:
         out.add_column(head, justify="right", no_wrap=True)
     for row in rows:
         if row.policy == family(row.policy):
@@ -137,6 +137,12 @@ def cells_of(row: Row, call: Row | None) -> list[str]:
     kept = None if call is None else call.slo_attainment
     cells = [f"{s:.3g}" if s < 1000 else f"{s:.0f}" for s in (row.p50_s, row.p95_s, row.p99_s)]
     cells += ["" if kept is None else f"{kept * 100:.1f} %"]
-    cells += ["" if row.mean_replicas is None else f"{row.mean_replicas:.2f}", str(row.flaps)]
+    cells += ["" if row.mean_replicas is None else f"{row.mean_replicas:.2f}", f"{price_rate(row):.2f}", str(row.flaps)]
     savings = (saving(row, quality) for quality in ("p95", "attainment"))
     return cells + ["" if one is None else one.figure for one in savings]
+
+
+def price_rate(row: Row) -> float:
+    """Mean replicas, each counted at its price."""
+    price = row.extra.get("cost", row.replica_seconds or 0.0) / (row.replica_seconds or 1.0)
+    return (row.mean_replicas or 0.0) * price

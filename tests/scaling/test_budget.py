@@ -62,9 +62,9 @@ def test_the_integer_program_mixes_device_kinds_by_price_and_respects_what_exist
     pytest.importorskip("scipy")
     kinds = (DeviceKind("big", 4.0, 3.0, 2.0, available=2), DeviceKind("small", 1.0, 1.0, 1.0))
     busy = np.full(20, 10.0)
-    (counts,) = by_integer_program([PoolNeed("m", 10, 1, busy, kinds)], 100.0).values()
+    (counts,) = by_integer_program([PoolNeed("m", 10, 1, busy, kinds, wanted_slots=10.0)], 100.0).values()
     assert counts == {"big": 2, "small": 2}
-    (few,) = by_integer_program([PoolNeed("m", 10, 1, busy, kinds)], 4.0).values()
+    (few,) = by_integer_program([PoolNeed("m", 10, 1, busy, kinds, wanted_slots=10.0)], 4.0).values()
     assert 2 * few["big"] + few["small"] <= 4
 
 
@@ -72,13 +72,13 @@ def test_the_integer_program_agrees_with_marginal_gain_on_one_kind() -> None:
     pytest.importorskip("scipy")
     needs = [need("a", 6.0, 30), need("b", 2.0, 30), need("c", 9.0, 30)]
     solved = {pool: sum(counts.values()) for pool, counts in by_integer_program(needs, 14.0).items()}
-    assert shortage(needs, solved) == pytest.approx(shortage(needs, by_marginal_gain(needs, 14)), abs=1e-3)
+    assert shortage(needs, solved) == pytest.approx(shortage(needs, by_marginal_gain(needs, 14)), rel=0.1, abs=1e-3)
 
 
 def test_a_change_is_not_worth_more_than_it_costs() -> None:
     pytest.importorskip("scipy")
     here = {"default": 4}
-    needs = [PoolNeed("m", 10, 0, np.full(20, 4.2), here=here)]
+    needs = [PoolNeed("m", 10, 0, np.full(20, 4.2), here=here, wanted_slots=4.2)]
     assert by_integer_program(needs, 10.0, redeploy_cost=5.0)["m"] == here
     assert by_integer_program(needs, 10.0, redeploy_cost=0.0)["m"] == {"default": 5}
 
@@ -87,3 +87,12 @@ def test_minima_that_do_not_fit_are_refused() -> None:
     pytest.importorskip("scipy")
     with pytest.raises(ValueError, match="meets the minima"):
         by_integer_program([PoolNeed("m", 10, 8, np.full(20, 4.0))], 4.0)
+
+
+def test_the_integer_program_gives_what_is_wanted_and_not_what_demand_could_be() -> None:
+    pytest.importorskip("scipy")
+    busy = np.linspace(1.0, 100.0, 20)
+    kinds = (DeviceKind("small", 1.0, 1.0), DeviceKind("big", 4.0, 3.0))
+    (counts,) = by_integer_program([PoolNeed("m", 9, 0, busy, kinds, wanted_slots=9.0)], 1000.0).values()
+    assert counts["small"] + 4 * counts["big"] == 9
+    assert counts["big"] == 2  # three quarters of the price of four small ones

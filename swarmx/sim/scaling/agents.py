@@ -174,6 +174,22 @@ def no_queue_s(workload: Workload, of: Seconds = seconds) -> Array:
     return np.array([max(end for _, _, end in ideal(w, of)) - w.arrival_s for w in workload.workflows])
 
 
+SLOW, FAST = "slow", "fast"
+
+
+def two_kinds(seed: int, cold_s: float = 60.0, span_s: float = 7200.0, redeploy_cost: float = 0.5) -> Scenario:
+    """The agent mix on two kinds of devices: eight slow nodes a model at price 1, and any number twice as fast at 2.5.
+
+    Slow ones are cheaper for what they do, but too few for the bursts.
+    """
+    base = agents(seed, 10.0, cold_s, Waves(0.08), span_s, "two_kinds")
+    kinds = {}
+    for (model, _), kind in base.kinds.items():
+        kinds[model, SLOW] = replace(kind, spec=replace(kind.spec, device=SLOW), limit=8)
+        kinds[model, FAST] = replace(kind, spec=replace(kind.spec, device=FAST, speed=2.0), price=2.5)
+    return replace(base, kinds=kinds, redeploy_cost=redeploy_cost)
+
+
 # --- two phases of fan-out ---
 
 PHASES: tuple[tuple[float, float, int], ...] = ((0.5, 6.0, 300), (0.29, 14.0, 300))  # rate, mean fan-out, workflows

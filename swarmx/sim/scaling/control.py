@@ -120,7 +120,8 @@ class ScalingControl:
         """Ready slots of every pool, where a budget keeps all of them from growing at once."""
         if self.scaler.budget is None:
             return None
-        return {m: float(sum(u.spec.slots for u in self.fleet.of(m) if u.stage == "ready")) for m in self.pools}
+        ready = {m: [u.spec for u in self.fleet.of(m) if u.stage == "ready"] for m in self.pools}
+        return {m: float(sum(spec.slots * spec.speed for spec in specs)) for m, specs in ready.items()}
 
     def sample(self, model: str) -> PoolSample:
         """What the scaler sees of a pool now."""
@@ -157,7 +158,16 @@ class ScalingControl:
         ready_in = max(unit.expected_s - now, 0.0) if stage == "starting" else 0.0
         assert stage != "gone"
         return ReplicaView(
-            unit.spec.id, stage, len(jobs), slots, 1.0, unit.spec.device, ready_in, float(len(jobs)), kind.price, ratio
+            unit.spec.id,
+            stage,
+            len(jobs),
+            slots,
+            kind.spec.speed,
+            unit.spec.device,
+            ready_in,
+            float(len(jobs)),
+            kind.price,
+            ratio,
         )
 
     # --- carrying out ---

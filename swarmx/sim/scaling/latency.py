@@ -74,7 +74,7 @@ class QueueLatency:
         limit = tally.limits.total_s
         if service is None or limit is None or not ready:
             return {}
-        slots = sum(u.spec.slots for u in ready)
+        slots = sum(u.spec.slots * u.spec.speed for u in ready)
         wait = max(calls + 1 - slots, 0) * service / slots
         ratio = (wait + service) / limit
         return {**{u.spec.id: ratio for u in ready}, "": ratio}

@@ -36,7 +36,7 @@ FLAP_S = 300.0  # a rise so soon after a fall is a flap
 @dataclass(frozen=True)
 class Scenario:
     """kinds : (model, device) -> kind; begin : model -> replicas of its first kind at the start
-    minimum, maximum : replicas of every pool; budget : units in all
+    minimum, maximum : replicas of every pool; budget : units in all; redeploy_cost : see `Scaler`
     token_s : see `ScalingControl`
     profiles : learned from another workload of the same kind; seconds : true service time of a call
     order : preset of the schedulers and its options
@@ -59,6 +59,7 @@ class Scenario:
     order: tuple[str, Mapping[str, Any]] = ("central_fcfs", MappingProxyType({}))
     timing: Timing = field(default_factory=lambda: Timing(retries=20))
     forecasts: Forecasts = field(default_factory=dict)
+    redeploy_cost: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,15 @@ def run(
     rng = np.random.default_rng(seed)
     fleet = Fleet(scenario.kinds, rng)
     control = ScalingControl(
-        Scaler(policy, chosen, limits, _settings(scenario, limits), scenario.budget, with_receipts=False),
+        Scaler(
+            policy,
+            chosen,
+            limits,
+            _settings(scenario, limits),
+            scenario.budget,
+            redeploy_cost=scenario.redeploy_cost,
+            with_receipts=False,
+        ),
         fleet,
         scenario.period_s,
         LiveWork(scenario.profiles) if follow else None,

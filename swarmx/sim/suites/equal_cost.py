@@ -36,8 +36,8 @@ class Setting:
     outcomes: Sequence[Outcome]
 
     def costs(self) -> Array:
-        """(S,) log replica-seconds."""
-        return np.log([o.replica_seconds for o in self.outcomes])
+        """(S,) log replica-seconds, priced where the outcome knows prices."""
+        return np.log([dict(o.extra).get("cost", o.replica_seconds) for o in self.outcomes])
 
     def qualities(self, name: str) -> Array:
         return np.array([QUALITIES[name](o) for o in self.outcomes])

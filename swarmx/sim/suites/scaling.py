@@ -19,7 +19,7 @@ from swarmx.sim.suites.cells import POLICIES, QUICK, Cell, Plan
 from swarmx.sim.suites.equal_cost import family
 from swarmx.sim.suites.material import Material
 from swarmx.sim.suites.outcome import CURVE, Outcome, critical_parts
-from swarmx.sim.suites.scaling_regimes import Build, bursts, days, mixes, phases, ramps
+from swarmx.sim.suites.scaling_regimes import Build, bursts, days, kinds, mixes, phases, ramps
 from swarmx.sim.suites.worlds import SLO_FACTOR
 
 ARMS = {"tail_demand": "type", "swarmx": "type", "clairvoyant": "oracle"}
@@ -121,5 +121,6 @@ def suites() -> Sequence[Scaling]:
             "agent runs over three models whose later load differs from the front's, 60 s to start a replica",
             mixes,
         ),
+        Scaling("scaling_kinds", "agent runs on eight slow devices a model and any number of fast, dearer ones", kinds),
         Scaling("scaling_two_phase", "two models on 48 machines; halfway, the fan-out more than doubles", phases),
     )

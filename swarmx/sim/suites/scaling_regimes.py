@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import swarmx
-from swarmx.sim.scaling.agents import Waves, agents, two_phase
+from swarmx.sim.scaling.agents import Waves, agents, two_kinds, two_phase
 from swarmx.sim.scaling.ramp import ramp
 from swarmx.sim.scaling.recorded import AZURE, SERVEGEN, azure_calls, servegen_day
 from swarmx.sim.scaling.scenario import Scenario
@@ -49,6 +49,11 @@ def days() -> Mapping[str, Build]:
 def mixes() -> Mapping[str, Build]:
     """Agent runs whose later load differs from the front's."""
     return {"cold 60 s, calls 10 s": lambda seed, span_s: agents(seed, span_s=span_s)}
+
+
+def kinds() -> Mapping[str, Build]:
+    """Two kinds of devices for every pool, at different prices."""
+    return {"slow and fast": lambda seed, span_s: two_kinds(seed, span_s=span_s)}
 
 
 def phases() -> Mapping[str, Build]:
