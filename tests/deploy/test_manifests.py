@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -101,6 +102,7 @@ def test_rights_are_no_more_than_these() -> None:
     }
     assert rights == {
         *(("swarmx-picker", "inferencepools", verb) for verb in ("get", "list", "watch")),
+        *(("swarmx-picker", "inferenceobjectives", verb) for verb in ("get", "list", "watch")),
         *(("swarmx-picker", "pods", verb) for verb in ("get", "list", "watch", "patch")),
         *(("swarmx-picker", "leases", verb) for verb in ("create", "get", "patch")),
         ("swarmx-scaler", "deployments/scale", "get"),
@@ -144,6 +146,20 @@ def test_kustomize_builds_it(folder: Path) -> None:
         c["image"] for d in built if d["kind"] == "Deployment" for c in d["spec"]["template"]["spec"]["containers"]
     }
     assert images <= {"swarmx:0.1.0"}
+
+
+def test_the_dashboard_asks_for_what_the_picker_shows() -> None:
+    from swarmx.adapters.envoy.picker import Picker
+    from swarmx.adapters.envoy.settings import PickerSettings
+
+    settings = PickerSettings.model_validate({"model": "m", "replicas": [{"url": "http://127.0.0.1:1"}]})
+    text = Picker(settings).counters.text()
+    dashboard = json.loads((DEPLOY / "grafana/swarmx-picker.json").read_text())
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    names = {re.sub("_(bucket|total)$", "", n) for one in asked for n in re.findall(r"swarmx_picker_[a-z_]+", one)}
+    assert len(names) > 12
+    for name in names:
+        assert f"# TYPE {name} " in text or f"# TYPE {name}_total " in text, name
 
 
 def test_the_runtime_image_needs_no_torch() -> None:

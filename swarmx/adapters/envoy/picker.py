@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from swarmx.adapters.envoy.counters import Counters, Gauges
@@ -38,6 +38,7 @@ class Picker:
         self.forecaster = (
             None if predictor is None else Forecaster(predictor, settings.predictor.budget_s, self.counters)
         )
+        self.objectives = dict(settings.objectives)
         self.journal = self._journal()
         limits = PickLimits(settings.fallbacks, settings.shed_waiting)
         self.pool = Pool(self.lanes, self.clock, limits, self.counters, self.forecaster, self._ended)
@@ -60,7 +61,7 @@ class Picker:
         self.pages_port = self._pages.sockets[0].getsockname()[1]
         tls = self.settings.tls
         self.port = await self.server.start(self.settings.listen, None if tls is None else tls.read())
-        self._spawn(self._find_endpoints(), self.picture.run(), self._tick(), self._elect())
+        self._spawn(self._find_endpoints(), self._find_objectives(), self.picture.run(), self._tick(), self._elect())
         if self.forecaster is not None and self.settings.predictor.path is not None:
             self._spawn(self.forecaster.watch(self.settings.predictor.path, load_predictor))
         log.info("picking for %s on port %d", self.settings.model, self.port)
@@ -130,6 +131,21 @@ class Picker:
             async with client.in_cluster() as api:
                 await watch_pool(api, found.name, found.namespace or api.namespace, found.device_label, tell)
 
+    async def _find_objectives(self) -> None:
+        """What the cluster says of an objective's priority; the file's word counts where both speak."""
+        found = self.settings.discover
+        if not isinstance(found, PoolDiscovery):
+            return
+        from swarmx.adapters.kubernetes import client
+        from swarmx.adapters.kubernetes.objectives import watch_objectives
+
+        def changed(priorities: Mapping[str, int]) -> None:
+            self.objectives.clear()
+            self.objectives.update({**priorities, **self.settings.objectives})
+
+        async with client.in_cluster() as api:
+            await watch_objectives(api, found.name, found.namespace or api.namespace, changed)
+
     async def _elect(self) -> None:
         rules = self.settings.lease
         if rules is None:
@@ -189,7 +205,7 @@ class Picker:
         s = self.settings
         return StreamRules(
             s.model,
-            s.objectives,
+            self.objectives,
             s.max_body_bytes,
             s.share,
             s.receipts,

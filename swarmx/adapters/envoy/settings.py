@@ -131,7 +131,7 @@ class PickerSettings(Settings):
         neither it nor its metrics say
     mode : "on"; "shadow" decides and records, the proxy chooses; "canary:SHARE" does so for the rest
     listen : gRPC, with TLS where `tls` is given; metrics_listen : HTTP with /metrics, /healthz, /livez and /state
-    objectives : InferenceObjective -> priority
+    objectives : InferenceObjective -> priority, above those that an InferencePool's cluster names
     receipts : put `x-swarmx-decision` on answers
     prefix_cache : the engines reuse the KV of equal beginnings of prompts
     notice_s : at shutdown, time between saying not ready and taking no more requests; drain_s : longest wait after that

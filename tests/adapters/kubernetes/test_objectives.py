@@ -1,0 +1,60 @@
+"""InferenceObjectives of a pool as they come, change and go; clusters that have none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import httpx
+import kmock
+from k8s_rig import cluster, until
+
+from swarmx.adapters.kubernetes.objectives import priorities_of, watch_objectives
+
+PATH = "/apis/inference.networking.x-k8s.io/v1alpha2/namespaces/default/inferenceobjectives"
+OBJECTIVES = kmock.resource("inference.networking.x-k8s.io/v1alpha2/inferenceobjectives")
+
+
+def _objective(name: str, pool: str = "llm", **spec: object) -> dict[str, object]:
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"poolRef": {"name": pool}, **spec}}
+
+
+def test_only_objectives_of_the_pool_count_and_what_cannot_be_read_is_zero() -> None:
+    objects = {
+        "chat": _objective("chat", priority=2),
+        "other": _objective("other", pool="embeddings", priority=5),
+        "plain": _objective("plain"),
+        "odd": _objective("odd", priority="much"),
+        "empty": {},
+    }
+    assert priorities_of(objects, "llm") == {"chat": 2, "plain": 0, "odd": 0}
+
+
+def test_priorities_are_followed_through_their_changes() -> None:
+    async def run() -> None:
+        async with cluster() as (k, api, line):
+            k.resources[OBJECTIVES] = {}
+            told: list[Mapping[str, int]] = []
+            task = asyncio.create_task(watch_objectives(api, "llm", "default", told.append))
+            await until(lambda: told == [{}] and bool(line.watches))
+            await api.create(PATH, _objective("batch", priority=-1))
+            await until(lambda: told[-1] == {"batch": -1})
+            await api.patch(f"{PATH}/batch", {"spec": {"priority": -3}})
+            await until(lambda: told[-1] == {"batch": -3})
+            await api.create(PATH, _objective("elsewhere", pool="other", priority=9))
+            await api.create(PATH, _objective("chat", priority=1))
+            await until(lambda: told[-1] == {"batch": -3, "chat": 1})
+            assert len(told) == 4, "another pool's objective is no change"
+            task.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_cluster_without_the_kind_is_asked_once() -> None:
+    async def run() -> None:
+        async with cluster() as (_, api, line):
+            line.disturb = lambda request: httpx.Response(404, json={"kind": "Status", "code": 404})
+            await asyncio.wait_for(watch_objectives(api, "llm", "default", lambda found: None), 5)
+            assert len(line.seen) == 1
+
+    asyncio.run(run())
