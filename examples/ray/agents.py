@@ -1,0 +1,59 @@
+"""Three models behind one ingress, routed and scaled by swarmx. The engines are emulated: they sleep as engines would.
+
+    serve run serve.yaml          # in this directory, with the extra ray installed
+    python driver.py              # in another terminal: agents that plan, write code in parallel and summarise
+
+Two lines of each model's options are swarmx: `request_router_config` and `autoscaling_config`. The ingress is a
+deployment of its own, because the router of a deployment that takes HTTP itself sees no prompt, only a raw connection.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+from starlette.requests import Request
+
+from swarmx.adapters.ray_serve.autoscaling import swarmx_autoscaling
+from swarmx.adapters.ray_serve.emulated import EmulatedEngine
+from swarmx.adapters.ray_serve.settings import router_config
+
+SLOTS = 4  # calls that a replica runs at once
+SPEEDS = (1.0, 0.5)  # of every other replica: a mixed fleet
+CONSTANTS = (0.01, 0.0005, 0.0, 0.0001)  # seconds a token: alone, per call beside it, per KV token; per prompt token
+MEAN_TOKENS = {"plan": 40.0, "code": 80.0, "summarise": 20.0}
+
+
+def model(name: str, replicas: int, most: int) -> serve.Application:
+    """One model's deployment, between `replicas` and `most` replicas."""
+    deployment = serve.deployment(EmulatedEngine).options(
+        name=name,
+        max_ongoing_requests=SLOTS,
+        request_router_config=router_config(preset="late"),
+        autoscaling_config=swarmx_autoscaling(replicas, most, slots=SLOTS, cold_s=10.0),
+        ray_actor_options={"num_cpus": 0.1},
+    )
+    rule = {"mean_tokens": MEAN_TOKENS[name], "cv": 1.0, "seed": len(name)}
+    return deployment.bind(SPEEDS, SLOTS, CONSTANTS, rule)
+
+
+@serve.deployment(name="ingress", max_ongoing_requests=1000, ray_actor_options={"num_cpus": 0.1})
+class Ingress:
+    """POST {"model": ..., "prompt": ...}; `x-swarmx-*` headers say whose work it is and travel on to the router."""
+
+    def __init__(self, **models: DeploymentHandle) -> None:
+        self.models = models
+
+    async def __call__(self, request: Request) -> dict[str, Any]:
+        return await self.complete(await request.json(), dict(request.headers))
+
+    async def complete(self, body: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
+        answer: dict[str, Any] = await self.models[body["model"]].remote(body["prompt"], headers=headers)
+        return answer
+
+
+def app(arguments: dict[str, str]) -> serve.Application:
+    """arguments : replicas and most, of each model; as `args:` in serve.yaml"""
+    replicas, most = int(arguments.get("replicas", 1)), int(arguments.get("most", 4))
+    return Ingress.bind(**{name: model(name, replicas, most) for name in MEAN_TOKENS})

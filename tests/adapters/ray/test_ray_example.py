@@ -1,0 +1,69 @@
+"""The example runs: three models, an ingress, agents whose calls carry workflow headers."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "ray"
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.xdist_group("ray")]
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    yield EXAMPLE
+    for name in ("agents", "driver"):
+        sys.modules.pop(name, None)
+
+
+def test_agents_plan_code_and_summarise_through_the_ingress(example: Path, ray_serve: Any) -> None:
+    from ray.serve.context import _get_global_client
+    from ray.serve.schema import ServeDeploySchema
+
+    config = yaml.safe_load((example / "serve.yaml").read_text())
+    del config["proxy_location"], config["http_options"]
+    (application,) = config["applications"]
+    application |= {
+        "route_prefix": None,
+        "runtime_env": {"env_vars": {"PYTHONPATH": f"{example}:{Path(__file__).parent}"}},
+    }
+    _get_global_client().deploy_apps(ServeDeploySchema.model_validate(config))
+    try:
+        _wait_until_running(ray_serve, "agents")
+        took = asyncio.run(_drive(ray_serve.get_deployment_handle("ingress", "agents")))
+        assert len(took) == 8 and 0 < min(took) <= max(took) < 60
+        deployments = ray_serve.status().applications["agents"].deployments
+        targets = {name: sum(deployments[name].replica_states.values()) for name in ("plan", "code", "summarise")}
+        assert sum(targets.values()) <= 8 + 3  # the budget, and what is leaving
+    finally:
+        ray_serve.delete("agents")
+
+
+async def _drive(ingress: Any) -> list[float]:
+    import driver
+
+    async def send(body: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
+        answer = await ingress.complete.remote(body, headers)
+        assert answer["usage"]["completion_tokens"] > 0
+        return answer
+
+    return await driver.agents(send, 8, every_s=0.3)
+
+
+def _wait_until_running(serve: Any, name: str) -> None:
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        state = serve.status().applications.get(name)
+        if state is not None and state.status == "RUNNING":
+            return
+        assert state is None or state.status != "DEPLOY_FAILED", state.message
+        time.sleep(0.5)
+    raise AssertionError(f"not running after two minutes: {serve.status()}")
