@@ -36,3 +36,9 @@ class Counters:
             about = "Events of the swarmx request router, by name."
             self._metric = metrics.Counter(METRIC, about, tag_keys=("event", "application", "deployment"))
         self._metric.inc(1, tags={"event": name, **self._tags})
+
+
+def router_of(handle: Any) -> Any:
+    """The router object behind a deployment handle of this process; None before its first call."""
+    router = getattr(handle, "_router", None)
+    return getattr(getattr(router, "_asyncio_router", router), "_request_router", None)

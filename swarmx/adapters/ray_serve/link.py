@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from swarmx.adapters.ray_serve.counters import Counters
@@ -57,6 +58,7 @@ class Link:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wanted_s = self._told_s = 0.0
         self._states_told = False
+        self._shape: tuple[ReplicaState, ...] = ()
 
     # ---- what the router asks ----
 
@@ -93,7 +95,11 @@ class Link:
             self._say(Done(call_id))
 
     def replicas_changed(self) -> None:
-        self._states_told = False
+        """The owner hears of new, gone and changed replicas from here; of their load from the replicas themselves."""
+        shape = tuple(replace(s, running=0, waiting=0, kv_tokens=0, reported_s=None) for s in self.states())
+        if shape == self._shape:
+            return
+        self._shape, self._states_told = shape, False
         if self.is_up and self._grants:
             self._spawn("tell", self._tell)
 

@@ -22,6 +22,7 @@ SETTINGS = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_prestart_worker_first_driver": "0",  # sixteen fictitious CPUs are no reason for sixteen idle workers
+    "RAY_worker_niceness": "0",  # the default is 15: replicas would starve beside other tests
 }
 
 

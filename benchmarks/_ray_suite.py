@@ -1,0 +1,125 @@
+"""Emulated engines inside Ray Serve and the seeded agent workload of `_http_suite`, for ray.py."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from _http_suite import BATCH_SHARE, PREFILL_S, RULE, SLOTS, SPEEDS, TOKEN_S, Outcome, Piece, Run
+
+from swarmx import client
+
+APP, ENGINE = "bench", "Engine"
+SETTINGS = {
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_worker_niceness": "0",
+}
+ONGOING = 128  # max_ongoing_requests: far above the engines' slots, as people set it for LLMs
+
+
+class Cluster:
+    """A local Ray with one deployment, whose router can be changed while the replicas stay."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def __enter__(self) -> Cluster:
+        os.environ.update(SETTINGS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import ray
+            from ray import serve
+        self.ray, self.serve = ray, serve
+        self.own = not ray.is_initialized()
+        if self.own:
+            ray.init(num_cpus=16, include_dashboard=False, object_store_memory=200_000_000, log_to_driver=False,
+                     logging_level="ERROR", runtime_env={"env_vars": SETTINGS})  # fmt: skip
+        serve.start(proxy_location="Disabled")
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        from swarmx.adapters.ray_serve.owner import stop
+
+        self.serve.delete(APP)
+        stop(APP, ENGINE)
+        if self.own:
+            self.serve.shutdown()
+            self.ray.shutdown()
+
+    def handle(self, config: Any, ongoing: int = ONGOING) -> Any:
+        """A fresh handle, routed by that config. Handles made earlier keep their routers."""
+        from swarmx.adapters.ray_serve.emulated import EmulatedEngine
+
+        a, b = self.scale * TOKEN_S * (1 - BATCH_SHARE), self.scale * TOKEN_S * BATCH_SHARE
+        rule = {"mean_tokens": RULE.mean_tokens, "cv": RULE.cv, "rho2": RULE.rho2, "seed": RULE.seed}
+        engine = self.serve.deployment(EmulatedEngine).options(
+            _internal=True, version="1",  # same code: replicas stay, and are told the new configuration
+            name=ENGINE, num_replicas=len(SPEEDS), max_ongoing_requests=ongoing,
+            request_router_config=config, ray_actor_options={"num_cpus": 0.1}, health_check_period_s=60,
+        )  # fmt: skip
+        app = engine.bind(SPEEDS, SLOTS, (a, b, 0.0, self.scale * PREFILL_S), rule)
+        self.serve.run(app, name=APP, route_prefix=None)
+        return self.serve.get_deployment_handle(ENGINE, APP)
+
+
+async def drive(handle: Any, runs: Sequence[Run], warm: int) -> Outcome:
+    """Make the workflows' calls at their times; the first `warm` workflows are not counted."""
+    outcome, loop = Outcome(), asyncio.get_running_loop()
+    begin = loop.time()
+
+    async def one(run: Run, counted: bool) -> None:
+        await asyncio.sleep(max(0.0, begin + run.at_s - loop.time()))
+        outcome.lateness.append(loop.time() - begin - run.at_s)
+        with client.workflow(run.id):
+            ends: list[asyncio.Task[None]] = []
+            for piece in run.pieces:
+                ends.append(asyncio.create_task(call(piece, [ends[i] for i in piece.after], counted)))
+            await asyncio.gather(*ends)
+        if counted:
+            outcome.run_s.append(loop.time() - begin - run.at_s)
+
+    async def call(piece: Piece, waits: list[asyncio.Task[None]], counted: bool) -> None:
+        await asyncio.gather(*waits)
+        started = loop.time()
+        try:
+            answer = await handle.remote(piece.prompt, swarmx_type=piece.type)
+            good = answer["usage"]["completion_tokens"] == RULE.length(f"user: {piece.prompt}")
+        except Exception:
+            good = False
+        outcome.lost += not good
+        if counted:
+            outcome.call_s.append(loop.time() - started)
+
+    await asyncio.gather(*(one(run, i >= warm) for i, run in enumerate(runs)))
+    return outcome
+
+
+async def ready(handle: Any, late: bool, within_s: float = 60.0) -> None:
+    """Until the handle's router has compiled, loaded and found the queue owner."""
+    from swarmx.adapters.ray_serve.counters import router_of
+
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        await handle.instant.remote("warm")
+        router = router_of(handle)
+        if getattr(router, "_desk", True) and (not late or router.counts["owner_grants"]):
+            return
+        await asyncio.sleep(0.1)
+    raise RuntimeError("the router did not become ready")
+
+
+async def latencies(handles: dict[str, Any], pairs: int) -> dict[str, list[float]]:
+    """Milliseconds of single calls, the handles in turn."""
+    found: dict[str, list[float]] = {name: [] for name in handles}
+    for i in range(pairs):
+        for name, handle in handles.items():
+            begin = time.perf_counter()
+            await handle.instant.remote(f"Please write a short report on rivers and bridges, number {i}.")
+            found[name].append(1e3 * (time.perf_counter() - begin))
+    return found

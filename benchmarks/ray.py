@@ -1,0 +1,163 @@
+"""The request router inside Ray Serve, on emulated engines, beside Serve's own routers.
+
+    swarmx bench ray [--quick] [--json]
+
+Eight replicas (4 x 1.0, 2 x 0.6, 2 x 0.35; 4 slots each) that sleep by the engine model, agent workflows at 85 % of
+their capacity, called through a deployment handle; arrivals, shapes and prompts by seed, the same for every router. The
+replicas stay while the router changes. Then the cost of a call: single calls that answer at once, the routers in turn,
+each against a router that does nothing. `scale` makes the engines slower, so that Ray's own milliseconds do not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = str(Path(__file__).parent)
+sys.path[:] = [p for p in sys.path if p not in ("", HERE)] + [HERE]  # last: this file has the name of the package
+
+import numpy as np  # noqa: E402
+from _http_suite import SLOTS, Outcome, capacity_per_s, training_records, workload  # noqa: E402
+from _ray_suite import ONGOING, Cluster, drive, latencies, ready  # noqa: E402
+
+CALLS_PER_RUN = 4.5  # mean
+LOAD = 0.85
+RESAMPLES = 500
+
+
+def routers(model: str | None) -> dict[str, tuple[Callable[[], Any], int]]:
+    """Name -> (its config, max_ongoing_requests)."""
+    from ray.serve.config import RequestRouterConfig
+
+    from swarmx.adapters.ray_serve.settings import router_config
+
+    turn = "ray.serve.experimental.round_robin_router.RoundRobinRouter"
+    known: dict[str, tuple[Callable[[], Any], int]] = {
+        "serve power of two": (RequestRouterConfig, ONGOING),
+        "serve round robin": (lambda: RequestRouterConfig(request_router_class=turn), ONGOING),
+        "LED": (lambda: router_config("least_outstanding_per_speed"), ONGOING),
+        "push": (lambda: router_config("push"), ONGOING),
+        "late": (lambda: router_config("late"), ONGOING),
+    }
+    if model is not None:
+        held = {"predictor": {"budget_s": 0.05}}
+        known["serve power of two, slots"] = (RequestRouterConfig, SLOTS)
+        known["late, trained"] = (lambda: router_config("late", model, held), ONGOING)
+    return known
+
+
+def measure(cluster: Cluster, name: str, config: Any, ongoing: int, seeds: range, runs: int) -> Outcome:
+    """One router over all seeds; prints a line."""
+    handle = cluster.handle(config, ongoing)
+    whole = Outcome()
+
+    async def all_seeds() -> None:
+        await ready(handle, name.startswith("late"))
+        for seed in seeds:
+            warm = max(20, runs // 4)
+            rate = LOAD * capacity_per_s(cluster.scale) / CALLS_PER_RUN
+            found = await drive(handle, workload(seed, runs + warm, rate), warm)
+            for part in ("call_s", "run_s", "lateness"):
+                getattr(whole, part).extend(getattr(found, part))
+            whole.lost += found.lost
+
+    asyncio.run(all_seeds())
+    print(f"{name}: {json.dumps(whole.row())}", file=sys.stderr, flush=True)
+    return whole
+
+
+def ratio(ours: Outcome, theirs: Outcome) -> dict[str, Any]:
+    """Workflow P99, ours / theirs, with a 95 % bootstrap interval."""
+    a, b, rng = np.array(ours.run_s), np.array(theirs.run_s), np.random.default_rng(0)
+    draws = [np.quantile(rng.choice(a, a.size), 0.99) / np.quantile(rng.choice(b, b.size), 0.99)
+             for _ in range(RESAMPLES)]  # fmt: skip
+    low, high = np.quantile(draws, [0.025, 0.975])
+    value = float(np.quantile(a, 0.99) / np.quantile(b, 0.99))
+    return {"value": round(value, 3), "ci95": [round(float(low), 3), round(float(high), 3)]}
+
+
+def overhead(cluster: Cluster, pairs: int) -> dict[str, Any]:
+    """What a call costs more than with a router that does nothing, by router; and the queue owner's round trip."""
+    from ray.serve.config import RequestRouterConfig
+    from ray.serve.request_router import RequestRouter
+
+    from swarmx.adapters.ray_serve.counters import router_of
+    from swarmx.adapters.ray_serve.settings import router_config
+
+    class Nothing(RequestRouter):
+        async def choose_replicas(self, candidate_replicas: Any, pending_request: Any = None) -> Any:
+            return [candidate_replicas]
+
+    configs = {"nothing": RequestRouterConfig(request_router_class=Nothing), "pow2": RequestRouterConfig(),
+               "immediate": router_config("push"), "late": router_config("late")}  # fmt: skip
+    handles: dict[str, Any] = {}
+
+    async def compare() -> dict[str, list[float]]:
+        for name, config in configs.items():
+            handles[name] = await asyncio.to_thread(cluster.handle, config)
+            await ready(handles[name], name == "late")
+        await latencies(handles, 30)
+        return await latencies(handles, pairs)
+
+    found = {name: np.array(values) for name, values in asyncio.run(compare()).items()}
+    rows = {}
+    for name in ("pow2", "immediate", "late"):
+        p99 = np.quantile(found[name], 0.99) - np.quantile(found["nothing"], 0.99)
+        rows[name] = {"p50": round(float(np.median(found[name] - found["nothing"])), 3), "p99": round(float(p99), 3)}
+    rows["owner_round_trip"] = _quantiles(1e3 * np.array(router_of(handles["late"]).owner_round_trips_s))
+    rows["nothing, in all"] = _quantiles(found["nothing"])
+    return rows
+
+
+def _quantiles(values: Any) -> dict[str, float]:
+    return {f"p{q}": round(float(np.quantile(values, q / 100)), 3) for q in (50, 99)}
+
+
+def train(folder: str) -> str:
+    """A predictor that has learned from earlier prompts of the same kind."""
+    from swarmx.predict.train import train as fit
+
+    out = Path(folder) / "model"
+    fit(training_records(3000, seed=7), out)
+    return str(out)
+
+
+def run(
+    quick: bool = False, data: str | None = None, seeds: int = 0, runs: int = 0, scale: float = 2.0,
+    only: tuple[str, ...] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """The figures of the module's docstring. data : unused, every benchmark has it"""
+    seeds, runs = seeds or (1 if quick else 3), runs or (80 if quick else 200)
+    with tempfile.TemporaryDirectory(prefix="swarmx-model-") as folder:
+        model = None if quick else train(folder)
+        with Cluster(scale) as cluster:
+            chosen = {n: r for n, r in routers(model).items() if not only or n in only}
+            found = {
+                name: measure(cluster, name, config(), ongoing, range(1, seeds + 1), runs)
+                for name, (config, ongoing) in chosen.items()
+            }
+            costs = overhead(cluster, 150 if quick else 600)
+    pairs = {
+        "late_vs_pow2": ("late", "serve power of two"), "late_vs_led": ("late", "LED"),
+        "late_vs_round_robin": ("late", "serve round robin"), "push_vs_pow2": ("push", "serve power of two"),
+        "late_trained_vs_led": ("late, trained", "LED"), "late_vs_pow2_slots": ("late", "serve power of two, slots"),
+    }  # fmt: skip
+    ratios = {name: ratio(found[a], found[b]) for name, (a, b) in pairs.items() if a in found and b in found}
+    return {
+        "p99_ratio": {name: r["value"] for name, r in ratios.items()},
+        "overhead_ms": costs["immediate"],
+        "lost": sum(outcome.lost for outcome in found.values()),
+        "ci95": {name: r["ci95"] for name, r in ratios.items()},
+        "costs_ms": costs,
+        "rows": {name: outcome.row() for name, outcome in found.items()},
+        "meta": {"seeds": seeds, "workflows_per_seed": runs, "scale": scale, "load": LOAD, "arm": "none"},
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(run("--quick" in sys.argv), indent=2))
