@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import typer
 
-from swarmx.commands import bench, evaluate, kubernetes, logs, record, replay, serve, train
+from swarmx.commands import adapt, bench, evaluate, kubernetes, logs, record, replay, serve, train
 from swarmx.errors import BadInput
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     evaluate.policies,
     train.train,
     train.predict,
+    adapt.adapt,
     serve.serve,
     serve.mock_replica,
     serve.explain,

@@ -160,6 +160,10 @@ class AdaptationLoop:
                     return seq
         return self._recent[0][0] if self._recent else 0
 
+    def poll(self) -> None:
+        """Look at the worker although no record has come."""
+        self._act(self._now, self.at)
+
     # ---- decisions ------------------------------------------------------------------------------------------------
 
     def _act(self, seq: int, at: float) -> None:

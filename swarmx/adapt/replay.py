@@ -51,7 +51,7 @@ class Replayed:
     start: int | None
     shift: Shift | None
 
-    def windows(self, of: Array, window: int = WINDOW) -> Array:
+    def windows(self, of: NDArray[Any], window: int = WINDOW) -> Array:
         """Mean over the latest `window` records at each record, over fewer at the beginning."""
         total = np.concatenate((np.zeros((1, *of.shape[1:])), np.cumsum(of, axis=0, dtype=np.float64)))
         at = np.arange(1, len(of) + 1)

@@ -50,7 +50,8 @@ class Plan:
 
     members: int = 4
     left_out: int = 1
-    landmarks: int = 96
+    landmarks: int = 64
+    count_landmarks: int = 48
     hidden: int = 48
     batch: int = 1024
     epochs: int = 6
@@ -63,7 +64,7 @@ class Plan:
         """The fit of `swarmx train` where there are few calls, with fewer epochs; the default where there are many."""
         if rows > FEW:
             return cls(seed=seed)
-        return cls(8, 3, 256, 64, 256, 30, 5, STRENGTHS, seed)
+        return cls(8, 3, 256, 192, 64, 256, 30, 5, STRENGTHS, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,8 @@ def _fit_config(plan: Plan) -> Any:
 
     return FitConfig(
         seed=plan.seed, epochs=plan.epochs, patience=plan.patience, batch=plan.batch, hidden=plan.hidden,
-        members=plan.members, left_out=plan.left_out, landmarks=plan.landmarks, strengths=plan.strengths,
+        members=plan.members, left_out=plan.left_out, landmarks=plan.landmarks,
+        count_landmarks=plan.count_landmarks, strengths=plan.strengths,
     )  # fmt: skip
 
 

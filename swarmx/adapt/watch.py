@@ -1,0 +1,124 @@
+"""The trainer: a process of its own that follows the records of running servers and publishes better models.
+
+Servers need neither torch nor scikit-learn; they write records and follow the registry's champion. Killed at any point,
+the trainer goes on from its last state at the next start, and the champion stays in office meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from swarmx.adapt.events import LoopConfig
+from swarmx.adapt.loop import AdaptationLoop
+from swarmx.adapt.model import StoredModel
+from swarmx.adapt.records import RecordDirectory
+from swarmx.adapt.registry import DirectoryRegistry, Registry, RegistryError
+from swarmx.adapt.state import restore, save
+from swarmx.adapt.worker import Worker
+from swarmx.errors import BadInput
+from swarmx.files import replacing
+
+log = logging.getLogger(__name__)
+STATE, STATUS = "adapt-state.npz", "adapt-status.json"
+SYNC_S, SAVE_S = 5.0, 60.0
+BATCH = 64
+
+
+@dataclass
+class Trainer:
+    """directory : for the state and the status; every_s : between two looks at the records"""
+
+    loop: AdaptationLoop
+    records: RecordDirectory
+    directory: Path
+    every_s: float = 1.0
+    _told: int = 0
+
+    @classmethod
+    def open(
+        cls, records: Path, registry: Registry, worker: Worker, directory: Path, first: Path | None = None,
+        config: LoopConfig | None = None,
+    ) -> Trainer:  # fmt: skip
+        """Resume from the state in `directory`, or begin; `first` becomes champion where the registry has none.
+
+        Raises BadInput when there is no champion to begin with, or a state that cannot be read.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        if isinstance(registry, DirectoryRegistry):
+            registry.clean(time.time())
+        try:
+            version = registry.get("champion")
+            if version is None:
+                if first is None:
+                    raise BadInput("the registry has no champion; name a model to begin with: --model DIR")
+                version = registry.add(first, {"reason": "first"})
+                registry.set("champion", version, {"reason": "first"})
+            loop = AdaptationLoop(StoredModel.load(registry.path(version)), worker, registry, StoredModel.load, config)
+        except RegistryError as problem:
+            raise BadInput(str(problem)) from None
+        return cls(loop, RecordDirectory(records).go_to(restore(loop, directory / STATE)), directory)
+
+    def run(self, stop: threading.Event) -> None:
+        """Follow the records until told to stop; then cancel the training, if one runs, and save."""
+        synced = saved = -SYNC_S
+        events = 0
+        while not stop.is_set():
+            now = time.monotonic()
+            if now - synced >= SYNC_S:
+                self._sync()
+                synced = now
+            busy = self.step()
+            told = len(self.loop.events) + self.loop.seq
+            if told != events and (now - saved >= SAVE_S or self._has_news()):
+                self.save()
+                saved, events = now, told
+            if not busy:
+                stop.wait(self.every_s)
+        self.loop.worker.cancel()
+        self.save()
+
+    def step(self) -> bool:
+        """Take in what is new; False when there was nothing."""
+        fresh = self.records.read()
+        for at in range(0, len(fresh), BATCH):
+            self.loop.observe(fresh[at : at + BATCH])
+        self.loop.poll()
+        return bool(fresh)
+
+    def save(self) -> None:
+        """State and status, each replaced atomically; a full disk is told and otherwise ignored."""
+        try:
+            save(self.loop, self.directory / STATE, self.records.position)
+            with replacing(self.directory / STATUS) as temporary:
+                temporary.write_text(json.dumps(self.status(), indent=1) + "\n")
+        except OSError as problem:
+            log.warning("the trainer's state cannot be written: %s", problem)
+        self._told = len(self.loop.events)
+
+    def status(self) -> dict[str, Any]:
+        """For people and monitoring."""
+        loop = self.loop
+        rival = loop.rival
+        return {
+            "records": loop.seq,
+            "champion": loop.champion.version,
+            "retraining": loop.training,
+            "rival": None if rival is None else {"version": rival.model.version, **rival.trial.report()},
+            "reservoir": {"examples": len(loop.reservoir), "bytes": loop.reservoir.used_bytes},
+            "events": [{"at": e.at, "kind": e.kind, "version": e.version, **e.detail} for e in list(loop.events)[-20:]],
+        }
+
+    def _has_news(self) -> bool:
+        return len(self.loop.events) != self._told
+
+    def _sync(self) -> None:
+        try:
+            self.loop.sync()
+        except (RegistryError, BadInput) as problem:
+            log.warning("the registry is not followed for now: %s", problem)
