@@ -145,7 +145,8 @@ class ServeScaler:
         import httpx
 
         try:
-            pages = await asyncio.gather(*(self.api.metrics(url) for url in self.settings.metrics))
+            urls = self.settings.metrics or await self.api.metrics_pages()
+            pages = await asyncio.gather(*(self.api.metrics(url) for url in urls))
             there = await self.api.applications()
         except (httpx.HTTPError, RestError, BadInput) as problem:
             self.looked = False

@@ -55,14 +55,16 @@ class ScaledApplication(Settings):
 
 
 class ServeScalerSettings(Settings):
-    """address : Ray's dashboard, whose REST API sets the replicas; metrics : the metrics page of every Ray node
+    """address : Ray's dashboard, whose REST API sets the replicas
+
+    metrics : metrics pages of all Ray nodes; none to ask the dashboard for them at every look
 
     token_file : with Ray's token; None looks where Ray does: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token
     listen : for /state, /livez and /healthz; every_s : time between two looks
     """
 
     address: Url = "http://127.0.0.1:8265"
-    metrics: Annotated[tuple[Url, ...], Field(min_length=1)]
+    metrics: tuple[Url, ...] = ()
     applications: Annotated[dict[str, ScaledApplication], Field(min_length=1)]
     token_file: Path | None = None
     listen: Address = "127.0.0.1:9090"

@@ -44,6 +44,13 @@ class ServeApi:
         path = f"/api/v1/applications/{application}/deployments/{deployment}/scale"
         await self._call("POST", path, {"target_num_replicas": replicas})
 
+    async def metrics_pages(self) -> tuple[str, ...]:
+        """Addresses of the metrics pages of all nodes, as the dashboard tells Prometheus. Raises as `applications`."""
+        answer = await self._call("GET", "/api/prometheus/sd")
+        groups = answer if isinstance(answer, list) else []
+        targets = [t for group in groups if isinstance(group, dict) for t in group.get("targets") or ()]
+        return tuple(f"http://{target}/metrics" for target in targets)
+
     async def metrics(self, url: str) -> str:
         """The text of a metrics page, which asks for no token. Raises RestError, or httpx.HTTPError."""
         got = await self.client.get(url)
