@@ -61,7 +61,7 @@ class PoolNeed:
         """
         capacity = np.asarray(slots, dtype=np.float64)[..., None]
         over: Array = np.maximum(self.busy - capacity, 0.0) ** 2 / np.maximum(self.busy, 1e-9)
-        return self.weight * over.mean(axis=-1)
+        return np.asarray(self.weight * over.mean(axis=-1))
 
 
 def by_marginal_gain(needs: Sequence[PoolNeed], budget: float, move_gain: float = 0.0) -> dict[str, int]:

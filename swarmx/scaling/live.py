@@ -16,6 +16,7 @@ from swarmx.quantiles import QuantileGrid
 from swarmx.scaling.demand import PoolDemand, grid_of_moments
 from swarmx.scaling.foreseen import Forecasts, Spread, scales
 from swarmx.scaling.profiles import AGES, Profiles
+from swarmx.scaling.seasonal import Season
 
 Array = NDArray[np.float64]
 
@@ -24,11 +25,12 @@ class LiveWork:
     """Told of every call by whoever routes it; keeps one row per live call.
 
     rate_s : arrivals of the last so many seconds give the arrival rate
+    season : what it will do next; None: it stays
     """
 
-    def __init__(self, profiles: Profiles, rate_s: float = 60.0) -> None:
+    def __init__(self, profiles: Profiles, rate_s: float = 60.0, season: Season | None = None) -> None:
         self.profiles = profiles
-        self.rate_s = rate_s
+        self.rate_s, self.season = rate_s, season
         self.since_s: float | None = None
         self._rows: dict[str, int] = {}
         self._ids: list[str] = []
@@ -137,6 +139,7 @@ class LiveWork:
         waiting, running = counts[0, :, 0], counts[1]
         own_variance = p.own_square - p.own**2
         rates, seen = self._rates(now)
+        trend = np.ones(p.edges_s.size - 1) if self.season is None else self.season.trend(now, seen, p.edges_s)
         terms = {
             "backlog": (home @ (waiting[:, None] * p.own[:, 0]), home @ (waiting[:, None] * own_variance[:, 0])),
             "in_service": (
@@ -145,8 +148,8 @@ class LiveWork:
             ),
             "downstream": self._downstream(cells, counts, home, slots),
             "arrivals": (
-                np.tensordot(rates, p.fresh, 1),
-                np.tensordot(rates, p.fresh_square, 1) + np.tensordot(rates / seen, p.fresh**2, 1),
+                np.tensordot(rates, p.fresh, 1) * trend,
+                np.tensordot(rates, p.fresh_square, 1) * trend + np.tensordot(rates / seen, p.fresh**2, 1) * trend**2,
             ),
         }
         return {

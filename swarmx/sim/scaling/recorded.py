@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swarmx.errors import BadInput
+from swarmx.scaling.seasonal import fit_season
 from swarmx.sim.scaling.agents import TOKEN_S, agents, job_scenario, learned, seconds, thinned
 from swarmx.sim.scaling.fleet import ColdStart
 from swarmx.sim.scaling.scenario import Scenario
 from swarmx.sim.workload import SimCall, SimWorkflow, Workload
 
 Array = NDArray[np.float64]
+DAY_BINS = 144  # windows of ten minutes
 AZURE, SERVEGEN = "azure2023_conv.parquet", "servegen_client_windows.parquet"
 
 
@@ -75,11 +77,17 @@ def servegen_day(
         raise BadInput(f"{path}: no workload {workload!r}; it has {sorted(set(names.tolist()))}")
     windows = np.unique(starts[mine], return_inverse=True)[1]
     total = np.bincount(windows, weights=rates[mine])
-    days = max(total.size // 144, 1)
-    day = total[(seed % days) * 144 :][:144]
+    days = max(total.size // DAY_BINS, 1)
+    today = seed % days
+    day = total[today * DAY_BINS :][:DAY_BINS]
     course = day / day.mean() * mean
     rng = np.random.default_rng([seed, 3])
     arrivals = thinned(
         lambda t: float(course[min(int(t / span_s * course.size), course.size - 1)]), float(course.max()), span_s, rng
     )
-    return agents(seed, cold_s=cold_s, name="servegen", arrivals=arrivals)
+    # the days before, or after where there are no two before: what a log would hold of this clock
+    order = [(today + shift) % days for shift in range(1, days)]
+    others = np.concatenate([total[i * DAY_BINS :][:DAY_BINS] for i in order]) if order else day
+    counts = rng.poisson(others / day.mean() * mean * span_s / DAY_BINS)
+    base = agents(seed, cold_s=cold_s, name="servegen", arrivals=arrivals)
+    return replace(base, season=lambda: fit_season(counts, span_s, DAY_BINS)) if days > 2 else base

@@ -18,6 +18,7 @@ from swarmx.scaling.budget import DeviceKind
 from swarmx.scaling.foretell import Foreteller
 from swarmx.scaling.live import LiveWork
 from swarmx.scaling.profiles import Profiles
+from swarmx.scaling.seasonal import Season
 from swarmx.sim.cluster import Cluster
 from swarmx.sim.contracts import Timing
 from swarmx.sim.loop import simulate
@@ -41,6 +42,7 @@ class Scenario:
     profiles : learned from another workload of the same kind; seconds : true service time of a call
     order : preset of the schedulers and its options
     forecasts : of what live workflows still hold, by arm; without one, type averages
+    season : of arrivals, learned from earlier ones, for the arm "seasonal"
     """
 
     name: str
@@ -60,6 +62,7 @@ class Scenario:
     timing: Timing = field(default_factory=lambda: Timing(retries=20))
     forecasts: Forecasts = field(default_factory=dict)
     redeploy_cost: float = 0.0
+    season: Callable[[], Season] | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def run(
     options : of the policy
     bounds : replaces the policy's own, but for minimum and maximum, which are the scenario's
     follow : keep a book of live work for the policy; False: it sees counters alone
-    arm : of the scenario's forecasts; None, "type" and "oracle" use none of them
+    arm : of the scenario's forecasts, or "seasonal"; None, "type" and "oracle" use none of them
     Raises BadInput for an arm that the scenario does not have.
     """
     forecast = _forecast(scenario, arm)
@@ -128,7 +131,7 @@ def run(
         ),
         fleet,
         scenario.period_s,
-        LiveWork(scenario.profiles) if follow else None,
+        LiveWork(scenario.profiles, season=_season(scenario, arm)) if follow else None,
         scenario.limits,
         scenario.probe,
         TrueDemand(scenario.workload, scenario.seconds, scenario.profiles.edges_s) if policy == "clairvoyant" else None,
@@ -151,8 +154,16 @@ def run(
     )  # fmt: skip
 
 
+def _season(scenario: Scenario, arm: str | None) -> Season | None:
+    if arm != "seasonal":
+        return None
+    if scenario.season is None:
+        raise BadInput(f"scenario {scenario.name} has no season to foretell arrivals by")
+    return scenario.season()
+
+
 def _forecast(scenario: Scenario, arm: str | None) -> Forecast | None:
-    if arm in (None, "type", "oracle"):
+    if arm in (None, "type", "oracle", "seasonal"):
         return None
     if arm not in scenario.forecasts:
         raise BadInput(f"scenario {scenario.name} has no arm {arm!r}; it has type, {', '.join(scenario.forecasts)}")
