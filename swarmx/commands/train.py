@@ -64,7 +64,7 @@ def train(
     """
     from swarmx.commands.progress import reporting
     from swarmx.predict.fit import FitConfig
-    from swarmx.predict.train import TrainConfig
+    from swarmx.predict.train import TrainConfig, train_resumable
     from swarmx.predict.train import train as fit
 
     config = TrainConfig(
@@ -72,7 +72,10 @@ def train(
     )
     place = _workplace(log, on, ray_address, encoders, embeddings)
     with place as (records, means), reporting(quiet=as_json) as progress:
-        metrics = fit(records, out, config, progress, means=means)
+        if on is Where.here:
+            metrics = train_resumable(records, out, config, progress)
+        else:
+            metrics = fit(records, out, config, progress, means=means)
     if mlflow:
         from swarmx.predict.tracking import track
 

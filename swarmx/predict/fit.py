@@ -10,9 +10,10 @@ Jackknife+-after-Bootstrap. Needs torch and scipy.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from copy import deepcopy
+from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,16 +21,17 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from swarmx.predict.checkpoint import Checkpoint
 from swarmx.predict.features import BUCKETS, Features
-from swarmx.predict.network import HeadConfig, Heads, Start, level_weights, pinball
+from swarmx.predict.fit_networks import CHUNK, Rows, Schedule, train_networks
+from swarmx.predict.fit_networks import Progress as Progress
+from swarmx.predict.network import HeadConfig, Heads, Start, level_weights
 from swarmx.predict.ridge import STRENGTHS, Design, fit_ridge
 from swarmx.predict.split import share
 from swarmx.predict.start import fit_start
 from swarmx.quantiles import LEVELS
 
 Array = NDArray[np.float64]
-Progress = Callable[[str, float], None]  # what is done, share of it in [0, 1]
-CHUNK = 8192  # rows evaluated at once: 8 members, 3 targets, 16 levels, and as much again in between are 50 MB
 TYPE_ROWS = 10  # rows before a call type becomes a feature
 
 
@@ -50,6 +52,12 @@ class FitConfig:
     bins: int = 8
     level_weights: tuple[float, ...] = tuple(level_weights())
     strengths: tuple[float, ...] = STRENGTHS  # of the ridges, strong to weak; the best is taken
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(
+            self.epochs, self.patience, self.batch, self.learning_rate, self.weight_decay, self.seed, self.level_weights
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +115,13 @@ def fit_heads(
     config: FitConfig,
     progress: Progress = lambda what, done: None,
     weights: Array | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Fitted:
     """Train on every row given.
 
     embedding : (N, E) of each row's text, E = 0 without text; values : (N, T) natural units; fold : (N,) 0..members-1
     weights : (N,) mean 1, how much the networks heed each row; ridges and start take all rows alike
+    checkpoint : where finished steps are kept, and taken from when an earlier run of the same rows was killed
     """
     torch.manual_seed(config.seed)
     logs = np.log1p(values)
@@ -130,17 +140,17 @@ def fit_heads(
             dropout=config.dropout,
         )
     )
-    inputs = _tensors(features, embedding, vocabulary)
-    progress("ridge", 0.0)
-    ridge, seen, r2 = _fit_ridges(heads, inputs, features, logs, fold, config)
+    earlier = checkpoint.load("ridge") if checkpoint else None
+    if earlier is None:
+        rows, r2 = _fit_linear(heads, _tensors(features, embedding, vocabulary), features, logs, fold, config, progress)
+        if checkpoint:
+            checkpoint.store("ridge", _linear_arrays(heads, rows, r2))
+    else:
+        rows, r2 = _linear_of(heads, earlier)
     progress("ridge", 1.0)
-    heads.scale.copy_(torch.from_numpy(np.maximum(logs.std(axis=0), 0.05)))
-    start = _fit_start(heads.start, ridge, logs, inputs[2].numpy(), fold, config.bins)
-    types = torch.cat((inputs[2], torch.zeros_like(inputs[2])))
-    rows = Rows(start, ridge, seen, types, torch.from_numpy(np.tile(logs, (2, 1))).float())
     left_out, trains, stops = _masks(groups, fold, config)
     heed = torch.ones(1) if weights is None else torch.from_numpy(np.tile(weights, 2)).float()
-    epochs = _train(heads, rows, trains * heed, stops * heed, config, progress)
+    epochs = train_networks(heads, rows, trains * heed, stops * heed, config.schedule, progress, checkpoint)
     own = _out_of_fold(heads, rows, left_out / left_out.sum(axis=0)).reshape(2, *values.shape, len(LEVELS))
     return Fitted(heads, vocabulary, own, r2, epochs)
 
@@ -160,16 +170,31 @@ def _parts(rows: int) -> list[slice]:
     return [slice(start, start + CHUNK) for start in range(0, rows, CHUNK)]
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """What the networks learn from, every call twice: with its type, then without. start : (2 N, T, K);
-    ridge, logs : (2 N, T); seen : (2 N, M); types : (2 N,)"""
+def _fit_linear(
+    heads: Heads, inputs: tuple[Tensor, ...], features: Features, logs: Array, fold: NDArray[np.int64],
+    config: FitConfig, progress: Progress,
+) -> tuple[Rows, Array]:  # fmt: skip
+    """Ridges and start into `heads`; what the networks learn from, and the ridges' R2 (2, T)."""
+    progress("ridge", 0.0)
+    ridge, seen, r2 = _fit_ridges(heads, inputs, features, logs, fold, config)
+    heads.scale.copy_(torch.from_numpy(np.maximum(logs.std(axis=0), 0.05)))
+    start = _fit_start(heads.start, ridge, logs, inputs[2].numpy(), fold, config.bins)
+    types = torch.cat((inputs[2], torch.zeros_like(inputs[2])))
+    return Rows(start, ridge, seen, types, torch.from_numpy(np.tile(logs, (2, 1))).float()), r2
 
-    start: Tensor
-    ridge: Tensor
-    seen: Tensor
-    types: Tensor
-    logs: Tensor
+
+def _linear_arrays(heads: Heads, rows: Rows, r2: Array) -> dict[str, NDArray[Any]]:
+    out = {f"heads {name}": value.numpy() for name, value in heads.state_dict().items()}
+    out |= {f"rows {item.name}": getattr(rows, item.name).numpy() for item in dataclass_fields(Rows)}
+    return out | {"r2": r2, "noise": torch.get_rng_state().numpy()}
+
+
+def _linear_of(heads: Heads, stored: dict[str, NDArray[Any]]) -> tuple[Rows, Array]:
+    """The same again, and the random state as it was then."""
+    tensors = {name: torch.from_numpy(value) for name, value in stored.items()}
+    heads.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("heads ")})
+    torch.set_rng_state(tensors["noise"])
+    return Rows(**{item.name: tensors[f"rows {item.name}"] for item in dataclass_fields(Rows)}), stored["r2"]
 
 
 def _tensors(features: Features, embedding: NDArray[np.float32], vocabulary: Vocabulary) -> tuple[Tensor, ...]:
@@ -194,13 +219,12 @@ def _fit_ridges(
     heads.basis.fit(embedding[first], counts[first], config.seed)
     heads.idf.copy_(_idf(features, first))
     grams = _hashed(ids.numpy(), (weights * heads.idf[ids]).numpy())
-    wide, sight = heads.basis(embedding, counts, types, models)
-    _, blind = heads.basis(embedding, counts, torch.zeros_like(types), models)
+    wide, sight, blind = _seen(heads, embedding, counts, types, models)
     # both ridges at once: the second half of the columns may not use the types, the first ones of the features
     targets = logs.shape[1]
     used = np.ones((wide.shape[1] + BUCKETS, 2 * targets), dtype=bool)
     used[: heads.config.types, targets:] = False
-    found = fit_ridge(Design(wide.numpy(), grams), np.tile(logs, (1, 2)), fold, used, config.strengths)
+    found = fit_ridge(Design(wide, grams), np.tile(logs, (1, 2)), fold, used, config.strengths)
     cut = wide.shape[1]
     heads.dense.copy_(torch.from_numpy(found.weights[:cut]))
     heads.theta.copy_(torch.from_numpy(found.weights[cut:]))
@@ -209,6 +233,17 @@ def _fit_ridges(
     typed = np.where((types > 0).numpy()[:, None], typed, untyped)  # the second ridge answers for calls without type
     ridge = torch.from_numpy(np.concatenate((typed, untyped))).float()
     return ridge, torch.cat((sight, blind)), found.r2.reshape(2, targets)
+
+
+def _seen(heads: Heads, embedding: Tensor, counts: Tensor, types: Tensor, models: Tensor) -> tuple[Any, Tensor, Tensor]:
+    """Ridge features (N, D) as an array, and what the MLP sees (N, M), with types and without."""
+    wide, sight, blind = np.empty((len(types), heads.basis.size), np.float32), [], []
+    for at in _parts(len(types)):
+        part, seen = heads.basis(embedding[at], counts[at], types[at], models[at])
+        wide[at] = part.numpy()
+        sight.append(seen)
+        blind.append(heads.basis(embedding[at], counts[at], torch.zeros_like(types[at]), models[at])[1])
+    return wide, torch.cat(sight), torch.cat(blind)
 
 
 def _hashed(ids: NDArray[np.int64], weights: NDArray[np.float32]) -> csr_array:
@@ -256,46 +291,3 @@ def _masks(groups: NDArray[np.str_], fold: NDArray[np.int64], config: FitConfig)
     stops = (distance == config.left_out) & coin
     masks = [np.tile(mask.astype(np.float64), (1, 2)) for mask in (left_out, ~left_out & ~stops, stops)]
     return masks[0], torch.from_numpy(masks[1]).float(), torch.from_numpy(masks[2]).float()
-
-
-def _train(heads: Heads, rows: Rows, trains: Tensor, stops: Tensor, config: FitConfig, progress: Progress) -> int:
-    """Train the members side by side; each keeps the weights of its own best epoch. Returns the epochs run."""
-    levels, weights = torch.tensor(LEVELS, dtype=torch.float32), torch.tensor(config.level_weights)
-    draw = torch.Generator().manual_seed(config.seed)
-    optimiser = torch.optim.AdamW(heads.members.parameters(), config.learning_rate, weight_decay=config.weight_decay)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(config.epochs, 1))
-
-    def losses(at: Tensor | slice, mask: Tensor) -> Tensor:
-        """Sum of the loss over the masked rows, (M,)."""
-        grids = heads.grids(rows.start[at], rows.ridge[at], rows.seen[at], rows.types[at])
-        loss = (pinball(grids, rows.logs[at], levels, weights) / heads.scale).mean(-1)  # (M, rows)
-        return (loss * mask[:, at]).sum(1)
-
-    watched = torch.split(torch.nonzero(stops.any(0))[:, 0], CHUNK)  # rows that some member stops on
-
-    def stopping_losses() -> Tensor:
-        heads.eval()
-        with torch.no_grad():
-            return torch.stack([losses(at, stops) for at in watched]).sum(0) / stops.sum(1).clamp_min(1)
-
-    best, kept = stopping_losses(), deepcopy(heads.members.state_dict())
-    since, epoch = 0, 0
-    for epoch in range(1, config.epochs + 1):
-        heads.train()
-        for at in torch.randperm(len(rows.ridge), generator=draw).split(config.batch):  # type: ignore[no-untyped-call]
-            optimiser.zero_grad(set_to_none=True)
-            (losses(at, trains) / trains[:, at].sum(1).clamp_min(1)).sum().backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-        schedule.step()
-        now = stopping_losses()
-        better = now < best - 1e-5
-        for name, value in heads.members.state_dict().items():
-            kept[name][better] = value[better]
-        best = torch.where(better, now, best)
-        since = 0 if bool(better.any()) else since + 1
-        progress("network", epoch / config.epochs)
-        if since >= config.patience:
-            break
-    heads.members.load_state_dict(kept)
-    heads.eval()
-    return epoch

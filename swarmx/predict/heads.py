@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swarmx.predict.calibrate import calibrate
+from swarmx.predict.checkpoint import Checkpoint
 from swarmx.predict.export import export_heads
 from swarmx.predict.features import Features
 from swarmx.predict.fit import FitConfig, Progress, distinct, fit_heads
@@ -33,14 +34,14 @@ class Material:
 
 
 def write_heads(
-    directory: Path, material: Material, config: FitConfig, progress: Progress
+    directory: Path, material: Material, config: FitConfig, progress: Progress, checkpoint: Checkpoint | None = None
 ) -> tuple[dict[str, Any], NDArray[np.float64]]:
     """Fit and calibrate; write `heads.onnx`. Returns its part of the manifest, and calibrated log quantiles
     (2, N, T, K) by members that had not seen the row's group, with its type and without."""
     found, learned = material.features, material.learned
     fold = folds(material.groups, config.members, config.seed, [kind or None for kind, _ in found.labels])
     fitted = fit_heads(
-        found, material.embedding, learned.values, material.groups, fold, config, progress, material.weights
+        found, material.embedding, learned.values, material.groups, fold, config, progress, material.weights, checkpoint
     )
     weights, logs = 1 / distinct(found.texts)[1], np.log1p(learned.values)
     if material.weights is not None:

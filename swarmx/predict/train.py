@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+import swarmx
 from swarmx.drift import Reference, group_of
 from swarmx.errors import BadInput
 from swarmx.files import replacing_directory
 from swarmx.predict.baselines import fit_groups, keys_of
-from swarmx.predict.bundle import copy_encoder, read_json, shipped, write_manifest
+from swarmx.predict.bundle import ENCODER_FILES, copy_encoder, read_json, sha256, shipped, write_manifest
+from swarmx.predict.checkpoint import Checkpoint, checkpoint_of, key_of
 from swarmx.predict.embed import TextEncoder
 from swarmx.predict.evaluate import evaluate
 from swarmx.predict.features import features
@@ -87,6 +89,52 @@ class Means:
 
 
 HERE = Means()
+
+
+def resuming(checkpoint: Checkpoint) -> Means:
+    """The work done here, each finished step kept, and taken from there when an earlier run was killed."""
+
+    def embed(directory: Path, texts: Sequence[str]) -> NDArray[np.float32]:
+        earlier = checkpoint.load("embedding")
+        if earlier is not None:
+            return earlier["embedding"]
+        found = embed_here(directory, texts)
+        checkpoint.store("embedding", {"embedding": found})
+        return found
+
+    def fit(
+        directory: Path, material: Material, config: FitConfig, progress: Progress
+    ) -> tuple[dict[str, Any], NDArray[np.float64]]:
+        from swarmx.predict.heads import write_heads
+
+        return write_heads(directory, material, config, progress, checkpoint)
+
+    return Means(embed, fit)
+
+
+def train_resumable(
+    records: Sequence[CallRecord],
+    out: Path,
+    config: TrainConfig | None = None,
+    progress: Progress = lambda what, done: None,
+) -> dict[str, Any]:
+    """`train` on this machine, which goes on where an earlier run of the same log and config was killed.
+
+    What is finished lies in `.NAME.progress` beside `out`, and is removed at the end.
+    """
+    config = config or TrainConfig()
+    source = config.encoder or shipped()
+    encoder = [sha256(source / name) for name in ENCODER_FILES if (source / name).is_file()]
+    checkpoint, known = checkpoint_of(out, key_of(records, config, encoder, swarmx.__version__))
+    if known:
+        progress("resumed", 1.0)
+    try:
+        metrics = train(records, out, config, progress, means=resuming(checkpoint))
+    except BadInput:
+        checkpoint.remove()
+        raise
+    checkpoint.remove()
+    return metrics
 
 
 def train(
