@@ -56,7 +56,7 @@ def test_the_policy_takes_its_arguments_and_reports_come_every_second() -> None:
     from swarmx.adapters.ray_serve.autoscaling import SwarmXApplicationPolicy
 
     (application,) = yaml.safe_load(SERVICE["spec"]["serveConfigV2"])["applications"]
-    SwarmXApplicationPolicy(**application["autoscaling_policy"]["policy_kwargs"])
+    assert SwarmXApplicationPolicy(**application["autoscaling_policy"]["policy_kwargs"]).problem == ""
     for pod in _pods():
         (container,) = pod["containers"]
         given = {variable["name"]: variable["value"] for variable in container["env"]}

@@ -9,12 +9,14 @@ state of its own.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from swarmx.adapters.ray_serve.deciding import decider
 from swarmx.adapters.ray_serve.receipts import Sender
 
+log = logging.getLogger("ray.serve")
 POLICY = "swarmx.adapters.ray_serve.autoscaling:SwarmXAutoscalingPolicy"
 APPLICATION_POLICY = "swarmx.adapters.ray_serve.autoscaling:SwarmXApplicationPolicy"
 LOOK_BACK_S = 12.0  # Serve's window for its own counts; above its metrics_interval_s of 10, below which it warns
@@ -23,23 +25,26 @@ LOOK_BACK_S = 12.0  # Serve's window for its own counts; above its metrics_inter
 class SwarmXAutoscalingPolicy:
     """Replicas for one deployment; see `deciding.decider` for the arguments, which `AutoscalingPolicy` takes as kwargs.
 
-    Raises BadInput in its constructor, so that a deployment with a wrong option fails visibly; its call never raises.
+    Neither its constructor nor its call raises: in Serve's controller the one breaks the status of all applications,
+    the other stops scaling without a word. With arguments that cannot be, Serve's own policy scales, and the
+    controller's log says why; `swarmx_autoscaling` refuses them before anything is deployed.
     """
 
     def __init__(self, **arguments: Any) -> None:
-        self.decider = decider(**arguments)
-        self.sender: Sender | None = None
+        self.decider, self.problem = _made(**arguments)
+        self.sender: Any = None
 
-    def __call__(self, ctx: Any) -> tuple[int, dict[str, Any]]:
+    def __call__(self, ctx: Any) -> tuple[float, dict[str, Any]]:
+        if self.decider is None:
+            return _serves_own(ctx), {"swarmx_problem": self.problem}
         if self.sender is None:
             self.decider.on_receipt = self.sender = Sender(ctx.app_name or "")
-        name = ctx.deployment_name
-        target = self.decider.targets({name: ctx})[name]
+        target = self.decider.targets({ctx.deployment_name: ctx})[ctx.deployment_name]
         return target, {"swarmx_failures": self.decider.failures}
 
 
 class SwarmXApplicationPolicy:
-    """Replicas for several deployments of an application under one budget.
+    """Replicas for several deployments of an application under one budget; as careful as the policy of one deployment.
 
     deployments : name -> {"units": of the budget that a replica takes, "weight": of its calls}; those named here, or
         all when none is, share the budget; the others stay with Serve's own policy
@@ -48,22 +53,33 @@ class SwarmXApplicationPolicy:
 
     def __init__(self, deployments: Mapping[str, Mapping[str, Any]] | None = None, **arguments: Any) -> None:
         self.names = frozenset(deployments or ())
-        self.decider = decider(deployments=deployments, **arguments)
-        self.sender: Sender | None = None
+        self.decider, self.problem = _made(deployments=deployments, **arguments)
+        self.sender: Any = None
 
     def __call__(self, contexts: Mapping[Any, Any]) -> tuple[dict[Any, float], dict[Any, dict[str, Any]]]:
         ours = {ctx.deployment_name: ctx for ctx in contexts.values() if self._is_ours(ctx)}
-        if self.sender is None and ours:
-            self.decider.on_receipt = self.sender = Sender(next(iter(ours.values())).app_name or "")
-        found = self.decider.targets(ours)
-        state = {"swarmx_failures": self.decider.failures}
-        targets = {
-            id_: found[ctx.deployment_name] if self._is_ours(ctx) else _serves_own(ctx) for id_, ctx in contexts.items()
-        }
-        return targets, {id_: dict(state) for id_ in contexts}
+        found: dict[str, int] = {}
+        if self.decider is not None and ours:
+            if self.sender is None:
+                self.decider.on_receipt = self.sender = Sender(next(iter(ours.values())).app_name or "")
+            found = self.decider.targets(ours)
+        targets: dict[Any, float] = {}
+        for id_, ctx in contexts.items():
+            targets[id_] = found[ctx.deployment_name] if ctx.deployment_name in found else _serves_own(ctx)
+        failures = 0 if self.decider is None else self.decider.failures
+        return targets, {id_: {"swarmx_failures": failures, "swarmx_problem": self.problem} for id_ in contexts}
 
     def _is_ours(self, ctx: Any) -> bool:
         return not self.names or ctx.deployment_name in self.names
+
+
+def _made(**arguments: Any) -> tuple[Any, str]:
+    """The decider, or None and the problem, which is logged."""
+    try:
+        return decider(**arguments), ""
+    except Exception as problem:
+        log.error("swarmx does not scale, Serve's own policy does: %s", problem)
+        return None, str(problem)
 
 
 def _serves_own(ctx: Any) -> float:
@@ -110,5 +126,5 @@ def application_settings(budget: float | None = None, **arguments: Any) -> dict[
     `swarmx_autoscaling`. Raises BadInput for a wrong argument.
     """
     given = arguments if budget is None else {"budget": budget, **arguments}
-    SwarmXApplicationPolicy(**given)
+    decider(**given)
     return {"policy_function": APPLICATION_POLICY, "policy_kwargs": given}

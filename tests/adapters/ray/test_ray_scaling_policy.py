@@ -273,3 +273,18 @@ def test_serves_own_delays_and_factors_are_off_and_the_rest_is_json() -> None:
     assert config.policy.get_policy().__name__ == "SwarmXAutoscalingPolicy"
     block = application_settings(budget=8, deployments={"plan": {"units": 2}})
     assert json.loads(json.dumps(block)) == block
+
+
+def test_in_the_controller_wrong_arguments_leave_the_scaling_to_serve_and_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logging.getLogger("ray.serve").addHandler(caplog.handler)
+    try:
+        one, many = SwarmXAutoscalingPolicy(policy="nothing"), SwarmXApplicationPolicy(budget=4, evry_s=1)
+    finally:
+        logging.getLogger("ray.serve").removeHandler(caplog.handler)
+    assert sum("Serve's own policy does" in message for message in caplog.messages) == 2
+    pool = Simulated()
+    busy = pool.context(total_num_requests=12.0)
+    assert one(busy)[0] == 3 and "tail_demand" in one(busy)[1]["swarmx_problem"]
+    assert many({pool.id: busy})[0] == {pool.id: 3} and "evry_s" in many({pool.id: busy})[1][pool.id]["swarmx_problem"]
