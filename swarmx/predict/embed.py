@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 Floats = NDArray[np.float32]
+GPU = "CUDAExecutionProvider"
 BATCH = 64  # texts of like length in one run of the graph
 SPAN = 8  # characters read for each token wanted of an end; where that is too few, the whole text is tokenised
 _seam = re.compile(r"(?<=\S)(?= [A-Za-z])")  # where every kind of tokenizer begins a new word
 
 
-def session(path: Path, threads: int = 1) -> InferenceSession:
-    """An onnxruntime session on the CPU with so many threads. Raises BadInput when the graph is unusable."""
+def session(path: Path, threads: int = 1, gpu_bytes: int | None = None) -> InferenceSession:
+    """An onnxruntime session on the CPU with so many threads, or on a GPU of which it takes at most `gpu_bytes`.
+
+    Raises BadInput when the graph is unusable, or there is no GPU to run on.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -35,9 +39,25 @@ def session(path: Path, threads: int = 1) -> InferenceSession:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(str(path), options, providers=_providers(gpu_bytes))
+    except BadInput:
+        raise
     except Exception as problem:  # onnxruntime raises its own kinds, none of them documented
         raise BadInput(f"{path} is not a usable ONNX graph ({problem}); train the model again") from None
+
+
+def _providers(gpu_bytes: int | None) -> list[str | tuple[str, dict[str, str]]]:
+    import onnxruntime
+
+    if gpu_bytes is None:
+        return ["CPUExecutionProvider"]
+    if GPU not in onnxruntime.get_available_providers():
+        raise BadInput(
+            f"this onnxruntime has {', '.join(onnxruntime.get_available_providers())} and no {GPU}; install "
+            "onnxruntime-gpu in its place, or leave gpu_bytes out"
+        )
+    limits = {"gpu_mem_limit": str(gpu_bytes), "arena_extend_strategy": "kSameAsRequested"}
+    return [(GPU, limits), "CPUExecutionProvider"]
 
 
 def _cut(text: str, near: int, within: int = 200) -> int:
@@ -47,27 +67,35 @@ def _cut(text: str, near: int, within: int = 200) -> int:
 
 
 class TextEncoder:
-    """What `encoder.onnx` computes of a text.
+    """What `encoder.onnx` computes of a text, whatever kind of encoder it is (`encoders` makes them).
 
     width : E; head, tail : tokens kept of each end of a longer text
+    marks : ids put before and after the kept tokens, for encoders that were trained so
     """
 
     def __init__(
-        self, graph: InferenceSession, tokenizer: Tokenizer, width: int, head: int, tail: int, cache_bytes: int
-    ) -> None:
-        self.graph, self.tokenizer = graph, tokenizer
+        self, graph: InferenceSession, tokenizer: Tokenizer, width: int, head: int, tail: int, cache_bytes: int,
+        marks: tuple[list[int], list[int]] = ([], []),
+    ) -> None:  # fmt: skip
+        self.graph, self.tokenizer, self.marks = graph, tokenizer, marks
         self.width, self.head, self.tail = width, head, tail
         self.cache: ByteCache[Floats] = ByteCache(cache_bytes)
         self._heads: ByteCache[list[int]] = ByteCache(cache_bytes // 8)
 
     @classmethod
-    def load(cls, directory: Path, threads: int = 1, cache_bytes: int = 32 << 20) -> TextEncoder:
-        """Read `encoder.json`, `encoder.onnx` and `tokenizer.json.gz`. Raises BadInput when one is unusable."""
+    def load(
+        cls, directory: Path, threads: int = 1, cache_bytes: int = 32 << 20, gpu_bytes: int | None = None
+    ) -> TextEncoder:
+        """Read `encoder.json`, `encoder.onnx` and `tokenizer.json.gz`. Raises BadInput when one is unusable.
+
+        gpu_bytes : run on a GPU, taking at most this much of its memory
+        """
         from tokenizers import Tokenizer
 
         about = read_json(directory / "encoder.json")
         try:
             width, head, tail = (int(about[key]) for key in ("width", "head_tokens", "tail_tokens"))
+            before, after = ([int(about[key])] if key in about else [] for key in ("first_id", "last_id"))
         except (KeyError, TypeError, ValueError):
             raise BadInput(f"{directory / 'encoder.json'} needs width, head_tokens and tail_tokens") from None
         path = directory / "tokenizer.json.gz"
@@ -75,7 +103,8 @@ class TextEncoder:
             tokenizer = Tokenizer.from_str(gzip.decompress(path.read_bytes()).decode())
         except Exception as problem:  # the tokenizers library raises bare Exception
             raise BadInput(f"{path} is not a usable tokenizer ({problem}); copy it again or train again") from None
-        return cls(session(directory / "encoder.onnx", threads), tokenizer, width, head, tail, cache_bytes)
+        graph = session(directory / "encoder.onnx", threads, gpu_bytes)
+        return cls(graph, tokenizer, width, head, tail, cache_bytes, (before, after))
 
     def ids(self, text: str) -> list[int]:
         """Token ids of the text's head and tail; of a long text only the ends are tokenised, and a head that has been
@@ -130,6 +159,7 @@ class TextEncoder:
         return np.array([rows[key] for key in keys], np.float32).reshape(len(keys), self.width)
 
     def _run(self, batch: list[list[int]]) -> Any:
+        batch = [[*self.marks[0], *row, *self.marks[1]] for row in batch] if any(self.marks) else batch
         longest = max(1, *map(len, batch)) if batch else 1
         ids = np.zeros((len(batch), longest), np.int64)
         mask = np.zeros((len(batch), longest), np.float32)

@@ -75,10 +75,13 @@ class Predictor:
         ]
 
     @classmethod
-    def load(cls, directory: str | Path, threads: int = 1, cache_bytes: int = 32 << 20) -> Predictor:
+    def load(
+        cls, directory: str | Path, threads: int = 1, cache_bytes: int = 32 << 20, gpu_bytes: int | None = None
+    ) -> Predictor:
         """Read a directory that `swarmx train` wrote, checking every file against the manifest; runs no code from it.
 
         threads : of one prediction; cache_bytes : bound of each of two caches, of embeddings and of what was read
+        gpu_bytes : the encoder runs on a GPU and takes at most this much of its memory
         Raises BadInput when a file is missing, altered or unusable.
         """
         directory = Path(directory)
@@ -90,7 +93,9 @@ class Predictor:
             return cls(
                 manifest,
                 fallback,
-                TextEncoder.load(directory, threads, cache_bytes) if "encoder.onnx" in manifest["files"] else None,
+                TextEncoder.load(directory, threads, cache_bytes, gpu_bytes)
+                if "encoder.onnx" in manifest["files"]
+                else None,
                 session(directory / "heads.onnx", threads) if text else None,
                 cache_bytes,
             )
