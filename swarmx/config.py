@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from swarmx.adapters.adaptation import AdaptationSettings
 from swarmx.adapters.gateway.gateway import GatewaySettings
 from swarmx.adapters.gateway.settings import ServerSettings
 from swarmx.adapters.settings import LogSettings, PoolSettings, PredictorSettings, SchedulerSettings, Settings
@@ -50,13 +51,6 @@ class ScalingSettings(Settings):
     every_s: Annotated[float, Field(gt=0)] = 15.0
 
 
-class AdaptationSettings(Settings):
-    """When the predictor is trained again. kind : "none", or "tail_loss" for the drift monitor with these options."""
-
-    kind: Literal["none", "tail_loss"] = "none"
-    options: dict[str, Any] = Field(default_factory=dict)
-
-
 class Config(Settings):
     """Everything that one file can set."""
 
@@ -69,10 +63,20 @@ class Config(Settings):
     log: LogSettings = LogSettings()
     server: ServerSettings = ServerSettings()
 
+    @model_validator(mode="after")
+    def _can_adapt(self) -> Config:
+        if self.adaptation.kind != "none" and self.predictor.kind != "local":
+            raise ValueError("adaptation needs a predictor of kind 'local' to adapt")
+        learns = self.log.directory is not None and self.log.prompt in ("keep", "embed")
+        if self.adaptation.trainer == "process" and not learns:
+            raise ValueError("adaptation.trainer 'process' learns from log.directory, with log.prompt keep or embed")
+        return self
+
     def gateway(self) -> GatewaySettings:
         """The part that `swarmx serve` runs."""
         mode = self.mode.canary if isinstance(self.mode, Canary) else self.mode
-        return GatewaySettings(self.model_pools, self.server, self.scheduler, self.predictor, self.log, mode)
+        parts = self.model_pools, self.server, self.scheduler, self.predictor, self.log
+        return GatewaySettings(*parts, mode, self.adaptation)
 
 
 def load_config(path: str | Path) -> Config:
@@ -142,12 +146,9 @@ def _check_part(place: str, kind: str, options: Mapping[str, Any], known: Mappin
 
 def _resolve(raw: Any, base: Path) -> None:
     """Make relative paths absolute, in place, where a path is expected."""
-    for keys in (
-        ("log", "directory"),
-        ("predictor", "path"),
-        ("server", "tls", "certificate"),
-        ("server", "tls", "key"),
-    ):
+    store = raw.get("adaptation", {}).get("models") if isinstance(raw.get("adaptation"), dict) else None
+    is_address = isinstance(store, str) and "://" in store
+    for keys in PATHS if is_address else (*PATHS, ("adaptation", "models")):
         _resolve_at(raw, keys, base)
     pools = raw.get("model_pools")
     for pool in pools.values() if isinstance(pools, dict) else ():

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from swarmx.drift import Group
 from swarmx.drift import group_of as drift_group
 from swarmx.predict.embed import TextEncoder
-from swarmx.predict.features import BUCKETS, COUNTS, Features, features
+from swarmx.predict.features import BUCKETS, COUNTS, GRAMS, Features, features
 from swarmx.predict.split import group_of
 from swarmx.predict.targets import CALLS, TOKENS, WORK, Targets
 from swarmx.types import CallRecord
@@ -112,14 +112,18 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
-def features_of(examples: Sequence[Example]) -> tuple[Features, NDArray[np.float32]]:
-    """Features and embeddings (N, E) as the head takes them; every example must be able to teach."""
-    n, widest = len(examples), max((len(e.grams) // 4 for e in examples), default=0) or 1
+def features_of(examples: Sequence[Example], most: int = GRAMS) -> tuple[Features, NDArray[np.float32]]:
+    """Features and embeddings (N, E) as the head takes them; every example must be able to teach.
+
+    most : n-grams of each, the most frequent ones
+    """
+    n, widest = len(examples), min(max((len(e.grams) // 4 for e in examples), default=0), most) or 1
     ids, weights = np.zeros((n, widest), np.int32), np.zeros((n, widest), np.float32)
     for i, example in enumerate(examples):
-        grams = len(example.grams) // 4
+        there = len(example.grams) // 4
+        grams = min(there, widest)
         ids[i, :grams] = np.frombuffer(example.grams, "<u2", grams)
-        weights[i, :grams] = np.frombuffer(example.grams, HALF, grams, 2 * grams)
+        weights[i, :grams] = np.frombuffer(example.grams, HALF, grams, 2 * there)
     size = HALF.itemsize * len(COUNTS)  # an example of an older version holds fewer: those it lacks are zero
     counts = np.frombuffer(b"".join(e.counts.ljust(size, b"\0") for e in examples), HALF).astype(np.float32)
     counts = counts.reshape(n, len(COUNTS))

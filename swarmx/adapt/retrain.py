@@ -24,7 +24,7 @@ from swarmx.errors import BadInput
 from swarmx.files import replacing_directory
 from swarmx.predict.baselines import fit_groups
 from swarmx.predict.bundle import copy_encoder, write_manifest
-from swarmx.predict.features import Features
+from swarmx.predict.features import GRAMS
 from swarmx.predict.metrics import report
 from swarmx.predict.ridge import STRENGTHS
 from swarmx.predict.runtime import Predictor
@@ -36,6 +36,7 @@ Progress = Callable[[str, float], None]
 MEDIAN = int(np.searchsorted(LEVELS, 0.5))
 FEWEST_ROWS, FEWEST_GROUPS = 50, 20
 FEW = 10_000  # calls up to which the whole fit takes less than a minute
+PART = 2048  # examples predicted at once
 AROUND = 1000  # calls before an alarm's own estimate among which a beginning is looked for
 ENOUGH = 20  # fresh rows of a group before its own change counts, not the pool's
 CERTAIN = 3.0  # standard errors that a change must exceed
@@ -45,13 +46,15 @@ CERTAIN = 3.0  # standard errors that a change must exceed
 class Plan:
     """What a retraining costs; by default what 100,000 calls allow on one core in a minute.
 
-    members : networks, and folds; left_out : folds that a member leaves out; the rest as in `predict.fit.FitConfig`
+    members : networks, and folds; left_out : folds that a member leaves out; grams : n-grams of a prompt, the most
+    frequent ones; the rest as in `predict.fit.FitConfig`
     """
 
     members: int = 4
     left_out: int = 1
     landmarks: int = 64
     count_landmarks: int = 48
+    grams: int = 64
     hidden: int = 48
     batch: int = 1024
     epochs: int = 6
@@ -64,7 +67,7 @@ class Plan:
         """The fit of `swarmx train` where there are few calls, with fewer epochs; the default where there are many."""
         if rows > FEW:
             return cls(seed=seed)
-        return cls(8, 3, 256, 192, 64, 256, 30, 5, STRENGTHS, seed)
+        return cls(8, 3, 256, 192, GRAMS, 64, 256, 30, 5, STRENGTHS, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +114,8 @@ def retrain(job: Job, out: Path, progress: Progress = lambda what, done: None) -
             f"{len(examples)} calls of {len(set(groups))} prompt groups are too few to retrain on; it takes "
             f"{FEWEST_ROWS} of {FEWEST_GROUPS}"
         )
-    found, embedding = features_of(examples)
-    learned, moved = rebased(targets_of(examples), job, found, embedding)
+    found, embedding = features_of(examples, job.plan.grams)
+    learned, moved = rebased(targets_of(examples), job)
     notes = _notes(job, moved)
     with replacing_directory(out) as directory:
         copy_encoder(job.base, directory)
@@ -121,7 +124,7 @@ def retrain(job: Job, out: Path, progress: Progress = lambda what, done: None) -
         (directory / "fallback.json").write_text(json.dumps(tables) + "\n")
         material = Material(found, embedding, learned, groups, job.weights)
         heads, logs = write_heads(directory, material, _fit_config(job.plan), progress)
-        description = _description(learned, len(examples), notes) | heads
+        description = _description(learned, len(examples), notes) | heads | {"grams": job.plan.grams}
         values = np.expm1(np.maximum(logs, 0.0))
         metrics = _metrics(learned, values, kinds, notes)
         _write_reference(directory, examples, values[0, :, 0], learned.values[:, 0])
@@ -131,19 +134,20 @@ def retrain(job: Job, out: Path, progress: Progress = lambda what, done: None) -
     return metrics
 
 
-def rebased(
-    learned: Targets, job: Job, found: Features, embedding: NDArray[np.float32]
-) -> tuple[Targets, dict[Group, float]]:
+def rebased(learned: Targets, job: Job) -> tuple[Targets, dict[Group, float]]:
     """The targets with stale rows of drifted groups moved; by what factor each group's tokens were.
 
     Targets that the base model does not know are left alone.
     """
+    if not job.changed:
+        return learned, {}
     model = Predictor.load(job.base)
-    medians = model.from_features(found, embedding)[:, :, MEDIAN] if job.changed else np.zeros((0, 0))  # (N, T)
+    parts = [job.examples[at : at + PART] for at in range(0, len(job.examples), PART)]
+    medians = np.concatenate([model.from_features(*features_of(part))[:, :, MEDIAN] for part in parts])  # (N, T)
     gaps = {
         t: np.log1p(learned.values[:, t]) - np.log1p(medians[:, model.targets.index(name)])
         for t, name in enumerate(learned.names)
-        if name in model.targets and job.changed
+        if name in model.targets
     }
     stale, fresh = _sides(job, gaps.get(0))
     if not (stale.any() and fresh.any()):

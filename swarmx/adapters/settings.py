@@ -121,14 +121,16 @@ class PredictorSettings(Settings):
 class LogSettings(Settings):
     """What is written of finished calls.
 
-    directory : None writes nothing; prompt : "hash" (default), "keep" or "drop" the prompt's text
+    directory : None writes nothing
+    prompt : "hash" (default), "keep" or "drop" the prompt's text, or "embed" it: the predictor's encoder turns it into
+        numbers from which a new head can be trained
     rotate_records, rotate_s : a Parquet file is closed after so many calls or seconds, whichever comes first
     receipts : how many decisions are kept in memory for `explain`
     journal : write what each pool's scheduler was told and decided to <directory>/journal, for `swarmx replay`
     """
 
     directory: Path | None = None
-    prompt: Literal["hash", "keep", "drop"] = "hash"
+    prompt: Literal["hash", "keep", "drop", "embed"] = "hash"
     rotate_records: Count = 10_000
     rotate_s: Positive = 600.0
     receipts: Count = 10_000

@@ -66,6 +66,7 @@ class Predictor:
         self._types = {name: i + 1 for i, name in enumerate(manifest["types"])}
         self._models = {name: i + 1 for i, name in enumerate(manifest["models"])}
         self._inputs = set() if heads is None else {item.name for item in heads.get_inputs()}
+        self._grams: int | None = manifest.get("grams")  # the most frequent ones, where it was trained on no more
         self._counts = _width(heads, "counts")  # a model reads the counts that existed when it was trained
         # log values beyond four times the largest ever seen are not believed
         self._ceiling = np.log1p(4 * np.array(manifest["largest"], dtype=float) + 4)
@@ -183,7 +184,8 @@ class Predictor:
         feed = {
             "embedding": embedding, "counts": found.counts[:, : self._counts], "type_id": types,
             "model_id": np.array([self._models.get(model, 0) for _, model in found.labels], np.int64).reshape(-1),
-            "gram_ids": found.gram_ids.astype(np.int64, copy=False), "gram_weights": found.gram_weights,
+            "gram_ids": found.gram_ids[:, : self._grams].astype(np.int64, copy=False),
+            "gram_weights": found.gram_weights[:, : self._grams],
         }  # fmt: skip
         logs = self.heads.run(None, {name: value for name, value in feed.items() if name in self._inputs})[0]
         logs = np.asarray(logs, dtype=np.float64)  # (N, T, K)

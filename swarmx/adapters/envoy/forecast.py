@@ -21,7 +21,8 @@ MOST_WAITING = 256  # calls that wait for a prediction; more are routed without
 
 
 class Predicts(Protocol):
-    version: str
+    @property
+    def version(self) -> str: ...
 
     def predict(self, calls: Sequence[Call]) -> list[Prediction]: ...
 

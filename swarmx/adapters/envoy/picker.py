@@ -9,6 +9,7 @@ import os
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
+from swarmx.adapters.adaptation import FIGURES, Adapting
 from swarmx.adapters.envoy.counters import Counters, Gauges
 from swarmx.adapters.envoy.endpoints import endpoint_of, watch_dns, watch_file
 from swarmx.adapters.envoy.forecast import Forecaster, Predicts
@@ -35,6 +36,7 @@ class Picker:
     def __init__(self, settings: PickerSettings, predictor: Predicts | None = None) -> None:
         self.settings, self.clock, self.counters = settings, Clock().now, Counters()
         self.lanes = Lanes(settings.scheduler.preset, dict(settings.scheduler.options))
+        self.adapting = predictor if isinstance(predictor, Adapting) else None
         self.forecaster = (
             None if predictor is None else Forecaster(predictor, settings.predictor.budget_s, self.counters)
         )
@@ -62,7 +64,9 @@ class Picker:
         tls = self.settings.tls
         self.port = await self.server.start(self.settings.listen, None if tls is None else tls.read())
         self._spawn(self._find_endpoints(), self._find_objectives(), self.picture.run(), self._tick(), self._elect())
-        if self.forecaster is not None and self.settings.predictor.path is not None:
+        if self.adapting is not None:
+            self._spawn(self.adapting.follow())
+        elif self.forecaster is not None and self.settings.predictor.path is not None:
             self._spawn(self.forecaster.watch(self.settings.predictor.path, load_predictor))
         log.info("picking for %s on port %d", self.settings.model, self.port)
 
@@ -176,8 +180,11 @@ class Picker:
     def _ended(self, ride: Ride, record: CallRecord) -> None:
         if ride.address:
             self.picture.note_call(ride.address, failed=ride.answer.status >= 500)
-        if self.journal is not None:
-            self.journal.add(ride.record(record.status, record.finished_s or 0.0, self.settings.log.prompt))
+        if self.adapting is not None and ride.answer.tokens > 0:  # an unread answer has no length
+            self.adapting.finished(record)
+        prompt = self.settings.log.prompt
+        if self.journal is not None and prompt != "embed":
+            self.journal.add(ride.record(record.status, record.finished_s or 0.0, prompt))
 
     def _gauges(self) -> Gauges:
         cluster = self.lanes.cluster
@@ -186,7 +193,13 @@ class Picker:
         yield "in_flight", "Requests that were given an endpoint and have not ended.", len(self.pool.rides)
         yield "endpoints", "Endpoints known.", len(cluster.states)
         yield "endpoints_usable", "Endpoints that take calls.", len(self.lanes.usable(None))
-        if self.forecaster is not None:
+        if self.adapting is not None:
+            for name, value in self.adapting.figures().items():
+                yield name, FIGURES[name], value
+            for level, share in self.adapting.coverage().items():
+                about = f"Share of the latest calls no longer than their predicted {level} quantile as served."
+                yield f"prediction_coverage_{level}".replace(".", "_"), about, share
+        elif self.forecaster is not None:
             yield "model_swaps", "Models taken over while running.", self.forecaster.swaps
 
     def _journal(self) -> Journal | None:
@@ -224,9 +237,10 @@ def load_predictor(directory: Any) -> Predicts:
 
 async def run_picker(settings: PickerSettings, stopped: asyncio.Event) -> None:
     """Serve until `stopped` is set, then drain."""
-    predictor = None
+    predictor: Predicts | None = None
     if settings.predictor.path is not None and settings.predictor.kind != "none":
-        predictor = load_predictor(settings.predictor.path)
+        adaptation, path = settings.adaptation, settings.predictor.path
+        predictor = load_predictor(path) if adaptation.kind == "none" else Adapting.open(adaptation, path)
     picker = Picker(settings, predictor)
     await picker.start()
     with contextlib.suppress(asyncio.CancelledError):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from swarmx.adapters.adaptation import AdaptationSettings
 from swarmx.adapters.settings import (
     Count,
     DnsDiscovery,
@@ -159,6 +160,7 @@ class PickerSettings(Settings):
     receipts: bool = True
     prefix_cache: bool = True
     notice_s: Annotated[float, Field(ge=0)] = 3.0
+    adaptation: AdaptationSettings = AdaptationSettings()
     drain_s: Annotated[float, Field(ge=0)] = 25.0
 
     @field_validator("mode", mode="before")
@@ -177,6 +179,10 @@ class PickerSettings(Settings):
     def _is_whole(self) -> PickerSettings:
         if bool(self.replicas) == (self.discover is not None):
             raise ValueError("give either replicas or discover, not both and not neither")
+        if self.log.prompt == "embed" or self.adaptation.trainer == "process":
+            raise ValueError("the picker neither embeds prompts nor starts trainers: keep them, run a trainer")
+        if self.adaptation.kind != "none" and self.predictor.kind != "local":
+            raise ValueError("adaptation needs a predictor of kind 'local' to adapt")
         if self.scheduler.preset not in PRESETS or PRESETS[self.scheduler.preset].needs == "oracle":
             known = ", ".join(name for name, p in PRESETS.items() if p.needs != "oracle")
             raise ValueError(f"scheduler.preset {self.scheduler.preset!r} is unknown here; choose one of {known}")

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from swarmx.adapters.adaptation import Adapting
 from swarmx.adapters.gateway.metrics import COVERED_LEVELS, Metrics
 from swarmx.adapters.gateway.records import RecordLog
 from swarmx.adapters.gateway.ticket import Ticket
@@ -28,12 +29,14 @@ class Ended:
         prompt: str,
         latest: deque[Mapping[str, Any]],
         tracing: Tracing | None = None,
+        adapting: Adapting | None = None,
     ) -> None:
         self.metrics = metrics
         self.records = records
         self.prompt = prompt
         self.latest = latest
         self.tracing = tracing
+        self.adapting = adapting
         self._tokens: dict[str, int] = {}
 
     def add(self, ticket: Ticket, record: CallRecord) -> None:
@@ -47,6 +50,8 @@ class Ended:
             metrics.latency.labels(pool).observe(record.finished_s - record.arrival_s)
             self._compare(ticket, record)
         self.latest.append(_row(ticket, record))
+        if self.adapting is not None:
+            self.adapting.finished(record)
         if self.tracing is not None:
             self.tracing.add(record, ticket.traceparent)
         if self.records is not None:

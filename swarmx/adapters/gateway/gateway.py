@@ -13,8 +13,10 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from swarmx.adapters.adaptation import AdaptationSettings, run_trainer
 from swarmx.adapters.gateway.access import Access
 from swarmx.adapters.gateway.accounts import show_accounts
+from swarmx.adapters.gateway.adapting import embedding_of, predictor_of
 from swarmx.adapters.gateway.admin import Admin
 from swarmx.adapters.gateway.app import Front
 from swarmx.adapters.gateway.arms import MAIN, PLAIN, Arms
@@ -25,7 +27,7 @@ from swarmx.adapters.gateway.metrics import Metrics
 from swarmx.adapters.gateway.monitor import Monitor
 from swarmx.adapters.gateway.peers import Peers
 from swarmx.adapters.gateway.pool import Pool
-from swarmx.adapters.gateway.prediction import PredictionThread, load_predictor
+from swarmx.adapters.gateway.prediction import PredictionThread
 from swarmx.adapters.gateway.receipts import ReceiptStore
 from swarmx.adapters.gateway.records import RecordLog
 from swarmx.adapters.gateway.select import Selection
@@ -56,6 +58,7 @@ class GatewaySettings:
     predictor: PredictorSettings = field(default_factory=PredictorSettings)
     log: LogSettings = field(default_factory=LogSettings)
     mode: str | float = "on"
+    adaptation: AdaptationSettings = field(default_factory=AdaptationSettings)
 
 
 class Gateway:
@@ -103,7 +106,16 @@ class Gateway:
             self._spawn(peers.run())
         self._spawn(selection.run())
         self._spawn(self._flush())
+        self._adapt()
         state.metrics.up.set(1)
+
+    def _adapt(self) -> None:
+        """Follow the registry, and run a trainer where that is wanted."""
+        adaptation, model, log = self.settings.adaptation, self.settings.predictor.path, self.settings.log
+        if self.state.ended.adapting is not None:
+            self._spawn(self.state.ended.adapting.follow())
+            if adaptation.trainer == "process" and model is not None and log.directory is not None:
+                self._spawn(run_trainer(adaptation, log.directory, model))
 
     async def stop(self) -> None:
         """Refuse new calls, let the accepted ones end within `drain_s`, write the records, close everything."""
@@ -184,10 +196,12 @@ def _state(settings: GatewaySettings) -> GatewayState:
     receipts = ReceiptStore(settings.log.receipts, directory)
     records = None
     if directory is not None:
-        records = RecordLog(directory, settings.log.rotate_records, settings.log.rotate_s, metrics.records_lost.inc)
+        lost, enrich = metrics.records_lost.inc, embedding_of(settings.log, settings.predictor)
+        records = RecordLog(directory, settings.log.rotate_records, settings.log.rotate_s, lost, enrich)
     server = settings.server
     tracing = None if server.tracing is None else tracing_of(server.tracing)
-    ended = Ended(metrics, records, settings.log.prompt, deque(maxlen=LATEST), tracing)
+    model, adapting = predictor_of(settings.predictor, settings.adaptation, metrics)
+    ended = Ended(metrics, records, settings.log.prompt, deque(maxlen=LATEST), tracing, adapting)
     journals = _journals(settings)
     pools = {
         name: Pool(
@@ -203,9 +217,7 @@ def _state(settings: GatewaySettings) -> GatewayState:
         )
         for name, pool in settings.pools.items()
     }
-    predictor = None
-    if settings.predictor.kind == "local" and settings.predictor.path is not None:
-        predictor = PredictionThread(load_predictor(settings.predictor.path), settings.predictor.budget_s, metrics)
+    predictor = None if model is None else PredictionThread(model, settings.predictor.budget_s, metrics)
     state = GatewayState(server, settings.log, clock, metrics, receipts, pools, ended, records, predictor)
     state.journals += journals.values()
     _gauges(state)

@@ -30,15 +30,22 @@ class RecordLog:
     """Writes records to a directory; `add` never blocks and never raises.
 
     lost : called with the number of records that had to be dropped
+    enrich : what the writing thread does to each record first
     """
 
     def __init__(
-        self, directory: Path, rotate_records: int, rotate_s: float, lost: Callable[[int], None] = lambda _: None
+        self,
+        directory: Path,
+        rotate_records: int,
+        rotate_s: float,
+        lost: Callable[[int], None] = lambda _: None,
+        enrich: Callable[[CallRecord], CallRecord] | None = None,
     ) -> None:
         self.directory = directory
         self.rotate_records = rotate_records
         self.rotate_s = rotate_s
         self.lost = lost
+        self.enrich = enrich
         self._fresh: list[CallRecord] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -83,6 +90,8 @@ class RecordLog:
             fresh, self._fresh = self._fresh, []
             if not fresh:
                 return
+            if self.enrich is not None:
+                fresh = [self.enrich(record) for record in fresh]
             lines = "".join(line_of(record) for record in fresh)
             try:
                 with (self.directory / JOURNAL).open("a", encoding="utf-8") as journal:

@@ -109,13 +109,14 @@ class Ticket:
         )
 
     def with_prompt(self, record: CallRecord, mode: str) -> CallRecord:
-        """The record as it is stored: "hash" the prompt, "keep" it or "drop" it."""
+        """The record as it is stored: "hash" the prompt, "keep" or "drop" it; "embed" keeps it until it is written."""
         if mode == "drop":
             return record
         from swarmx.predict.text import text_of
 
         text = text_of(self.call.prompt)
-        return replace(record, prompt=text) if mode == "keep" else replace(record, prompt_hash=_hash(text))
+        kept = text if mode in ("keep", "embed") else None
+        return replace(record, prompt=kept, prompt_hash=None if mode == "keep" else _hash(text))
 
 
 def _hash(text: str) -> str:
