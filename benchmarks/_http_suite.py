@@ -182,10 +182,10 @@ def start_swarmx(
     return group.start([sys.executable, "-m", "swarmx.cli", "serve", str(path), "--log-level", "warning"], "gateway")
 
 
-async def wait_ready(url: str, child: subprocess.Popen[bytes] | None = None) -> None:
+async def wait_ready(url: str, child: subprocess.Popen[bytes] | None = None, model: str = "mock") -> None:
     """Until a chat is answered. Raises RuntimeError when that takes too long or the process ends."""
     until = time.monotonic() + READY_S
-    body = {"model": "mock", "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}
+    body = {"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}
     async with aiohttp.ClientSession() as http:
         while time.monotonic() < until and (child is None or child.poll() is None):
             with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):

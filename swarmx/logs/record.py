@@ -122,7 +122,8 @@ class Recorder:
     """Sends calls to endpoints and writes each to the journal.
 
     sampling : further fields of the request body, such as temperature; seed : draws the endpoints, and with a call's id
-    the seed of its sampling (None: neither). Times are seconds since the recording began, over all its resumptions.
+    the seed of its sampling (None: neither). identify : name each call, its workflow, parent and type in the body's
+    `metadata`, as the gateway reads them. Times are seconds since the recording began, over all its resumptions.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class Recorder:
         seed: int | None = 0,
         timeout_s: float = 600.0,
         api_key: str | None = None,
+        identify: bool = False,
     ) -> None:
         self.endpoints = list(endpoints)
         self.journal = journal
@@ -145,6 +147,7 @@ class Recorder:
         self.seed = seed
         self.timeout_s = timeout_s
         self.api_key = api_key
+        self.identify = identify
         self.calls = self.output_tokens = 0
         self._rng = np.random.default_rng(seed)
         self._books = [_Book() for _ in endpoints]
@@ -216,6 +219,14 @@ class Recorder:
             body["seed"] = zlib.crc32(f"{self.seed}/{call_id}".encode())
         return body
 
+    def _identity(self, ask: Ask, after: Sequence[Answer], call_id: str, workflow_id: str) -> dict[str, Any]:
+        if not self.identify:
+            return {}
+        said = {"call_id": call_id, "workflow_id": workflow_id, "tenant": ask.tenant, "type": ask.type}
+        if after:
+            said["parent_id"] = max(after, key=lambda answer: answer.finished_s).call_id
+        return {"metadata": {f"swarmx_{name}": value for name, value in said.items() if value is not None}}
+
     async def call(self, ask: Ask, after: Sequence[Answer], call_id: str, workflow_id: str, born_s: float) -> Answer:
         """One call, from its arrival to its row in the journal. Raises CallFailed; BadInput when a server has died."""
         assert self._session is not None
@@ -223,8 +234,9 @@ class Recorder:
         endpoint, book, text = self.endpoints[chosen], self._books[chosen], transcript(ask.prompt)
         sent = _Sent(call_id, workflow_id, born_s, self.clock(), endpoint, *book.state(endpoint.slots))
         held = book.held[call_id] = _Held(len(text) * book.tokens_per_char)
+        body = self._body(ask, call_id) | self._identity(ask, after, call_id, workflow_id)
         try:
-            reply = await stream_chat(self._session, endpoint.url, self._body(ask, call_id), self.clock, held.count)
+            reply = await stream_chat(self._session, endpoint.url, body, self.clock, held.count)
         finally:
             del book.held[call_id]
         self.journal.call(self._row(ask, text, after, sent, reply))
