@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import typer
 
-from swarmx.commands import adapt, bench, evaluate, kubernetes, logs, record, replay, serve, train
+from swarmx.commands import adapt, bench, evaluate, kubernetes, logs, predict, record, replay, serve, train
 from swarmx.errors import BadInput
 
 app = typer.Typer(
@@ -29,7 +29,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     evaluate.evaluate,
     evaluate.policies,
     train.train,
-    train.predict,
+    predict.predict,
     adapt.adapt,
     serve.serve,
     serve.mock_replica,

@@ -1,4 +1,4 @@
-"""`swarmx train` and `swarmx predict`: a model directory from a log, and a look at what it expects of a prompt."""
+"""`swarmx train`: a model directory from a log."""
 
 from __future__ import annotations
 
@@ -108,74 +108,3 @@ def _workplace(
     files = log_files(log)
     with connected(address):
         yield read_logs_on_ray(files), RayMeans(encoders, store=embeddings).means()
-
-
-def predict(
-    model: Annotated[
-        Path | None, typer.Argument(help="Model directory; default: the shipped one.", show_default=False)
-    ] = None,
-    prompt: Annotated[
-        list[str] | None, typer.Option("--prompt", "-p", help="May be given several times.", show_default=False)
-    ] = None,
-    type: Annotated[str | None, typer.Option(help="The call's type, where known.", show_default=False)] = None,
-    target_model: Annotated[
-        str | None, typer.Option(help="Model that would answer; default: the log's first.", show_default=False)
-    ] = None,
-    png: Annotated[
-        Path | None, typer.Option(help="Also draw the quantiles into this file.", show_default=False)
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show what a model expects of a prompt: quantiles of every target, the nearest call type, and why.
-
-    Without --prompt the prompt is read from standard input.
-    """
-    import sys
-
-    from swarmx.predict.bundle import shipped
-    from swarmx.predict.explain import explain
-    from swarmx.predict.picture import draw_prediction, print_prediction
-    from swarmx.predict.runtime import Predictor
-    from swarmx.types import Call
-
-    predictor = Predictor.load(model or shipped())
-    known = predictor.manifest["models"]
-    texts = prompt or [sys.stdin.read()]
-    calls = [
-        Call(
-            id=f"prompt {i + 1}",
-            model=target_model or (known[0] if known else ""),
-            arrival_s=0.0,
-            prompt=text,
-            type=type,
-        )
-        for i, text in enumerate(texts)
-    ]
-    predictions = predictor.predict(calls)
-    reasons = [explain(predictor, call) for call in calls]
-    if as_json:
-        print(json.dumps([_as_json(p, r) for p, r in zip(predictions, reasons, strict=True)]))
-    else:
-        for call, prediction, reason in zip(calls, predictions, reasons, strict=True):
-            print_prediction(call, prediction, reason)
-    if png:
-        draw_prediction(calls, predictions, png)
-
-
-def _as_json(prediction: object, reason: object) -> dict[str, object]:
-    from dataclasses import asdict
-
-    from swarmx.predict.explain import Reason
-    from swarmx.types import Prediction
-
-    assert isinstance(prediction, Prediction) and isinstance(reason, Reason)
-    rest = prediction.remaining_tokens
-    return {
-        "levels": prediction.tokens.levels.tolist(),
-        "tokens": prediction.tokens.values.tolist(),
-        "downstream": {model: grid.values.tolist() for model, grid in prediction.downstream.items()},
-        "remaining_tokens": None if rest is None else rest.values.tolist(),
-        "source": prediction.source,
-        "model_version": prediction.model_version,
-        "why": asdict(reason),
-    }

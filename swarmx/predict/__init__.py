@@ -9,5 +9,5 @@ export, train, evaluate, card, tracking             from a log to a model direct
 workflow_state, state_features, downstream, downstream_fit   what a workflow will still ask for, after each call
 situations, seconds, seconds_fit    seconds on each candidate replica
 packed, further     arrays in JSON; what training learns beside the heads
-explain, picture    what `swarmx predict` shows
+explain, expectation, show          what `swarmx predict` shows; picture: what `swarmx train` ends with
 """
