@@ -44,14 +44,6 @@ class Split:
     training_s: float
 
 
-def taken(found: Features, at: Rows) -> Features:
-    """The features of some rows."""
-    grams = (found.gram_ids[at], found.gram_weights[at])
-    chosen = at.tolist()
-    labels, texts = tuple(found.labels[i] for i in chosen), tuple(found.texts[i] for i in chosen)
-    return Features(found.counts[at], *grams, labels, texts)
-
-
 def fit_swarmx(log: Log, inside: Rows, out: Rows, config: FitConfig, encoder: Path) -> Split:
     """Train as `swarmx train` does, on the rows `inside`, and load what it wrote."""
     began = time.perf_counter()
@@ -61,13 +53,13 @@ def fit_swarmx(log: Log, inside: Rows, out: Rows, config: FitConfig, encoder: Pa
         copy_encoder(encoder, directory)
         description = describe(log.calls, log.calls, names, values[inside], inside, [])
         write_fallback(directory, log.calls, names, values, inside)
-        material = Material(taken(log.found, inside), log.embedding[inside], Targets(names, values[inside]),
+        material = Material(log.found.take(inside), log.embedding[inside], Targets(names, values[inside]),
                             log.groups[inside])  # fmt: skip
         fitted, _ = write_heads(directory, material, config, lambda what, done: None)
         took = time.perf_counter() - began
         write_manifest(directory, description | fitted)
         predictor = Predictor.load(directory, cache_bytes=0)
-    asked, embedding = taken(log.found, out), log.embedding[out]
+    asked, embedding = log.found.take(out), log.embedding[out]
     hidden = replace(asked, labels=tuple(("", model) for _, model in asked.labels))
     grids = {
         "swarmx": predictor.from_features(asked, embedding),

@@ -1,17 +1,20 @@
-"""card.md of a trained model: what it learned from, how good it is, where it is not; with two pictures."""
+"""card.md of a trained model: what it learned from, how good it is, where it is not, what its data are worth."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from swarmx.predict.card_plots import draw_calibration, draw_groups, draw_learning_curve, draw_pinball
 from swarmx.predict.metrics import REPORTED
 
 ARMS = {"with_type": "with the call's type", "without_type": "without it"}
+NAMES = [f"{level:g}" for level in REPORTED]
+MOST_GROUPS = 24  # types listed, those of most calls
 
 
 def write_card(directory: Path, description: dict[str, Any], metrics: dict[str, Any], plots: bool = True) -> None:
-    """Write card.md, and calibration.png and pinball.png unless `plots` is False."""
+    """Write card.md, and its pictures unless `plots` is False."""
     lines = ["# Model card", ""]
     learned, models = description["log"]["trained_on"], ", ".join(description["models"])
     lines.append(f"Learned from {learned:,} calls of {models};")
@@ -20,81 +23,86 @@ def write_card(directory: Path, description: dict[str, Any], metrics: dict[str, 
     for target, arms in metrics["targets"].items():
         lines += ["", f"## {target}", ""]
         for arm, found in arms.items():
-            lines += [*_table(found, ARMS[arm]), ""]
+            lines += [*_scores(found, ARMS[arm]), ""]
+        lines += _groups(arms["with_type"].get("by_type", {}))
+    lines += _study(metrics.get("study"))
     if plots:
-        draw_calibration(metrics, directory / "calibration.png")
-        draw_pinball(metrics, directory / "pinball.png")
-        lines += ["![share of calls below each predicted quantile](calibration.png)", "",
-                  "![pinball loss against the baselines](pinball.png)", ""]  # fmt: skip
+        lines += _draw(directory, metrics)
     lines += [
         "A pinball ratio below 1 is better than that baseline. Coverage is the share of held-out calls at or below the",
-        "predicted quantile; where a target is often exactly zero, every level covers at least those calls. Levels",
+        "predicted quantile; where a target is often exactly zero, every level covers at least those calls. Width is",
+        "the mean log of a level over the median: of two grids that cover alike, the narrower one knows more. Levels",
         "whose tail holds fewer than about ten held-out calls say little.",
         "",
     ]
     (directory / "card.md").write_text("\n".join(lines))
 
 
-def _table(found: dict[str, Any], arm: str) -> list[str]:
-    levels = [f"{level:g}" for level in REPORTED]
+def _scores(found: dict[str, Any], arm: str) -> list[str]:
     rows = [f"{found['rows']:,} calls, {arm}: R² of the log {found['r2_log']:.3f}", "",
-            "| | " + " | ".join(f"q{level}" for level in levels) + " |", "|---" * (len(levels) + 1) + "|"]  # fmt: skip
-    rows.append("| coverage | " + " | ".join(f"{found['coverage'][level]:.3f}" for level in levels) + " |")
-    rows.append("| pinball | " + " | ".join(f"{found['pinball'][level]:.2f}" for level in levels) + " |")
+            *_head("", [f"q{level}" for level in NAMES])]  # fmt: skip
+    rows.append(_row("coverage", [f"{found['coverage'][level]:.3f}" for level in NAMES]))
+    rows.append(_row("pinball", [f"{found['pinball'][level]:.2f}" for level in NAMES]))
     for name, base in found["baselines"].items():
-        rows.append(
-            f"| ratio to {name} | " + " | ".join(f"{base['pinball_ratio'][level]:.3f}" for level in levels) + " |"
-        )
-    return rows
+        rows.append(_row(f"ratio to {name}", [f"{base['pinball_ratio'][level]:.3f}" for level in NAMES]))
+    rows.append(_row("width", _widths(found)))
+    return rows + [_row(f"width of {name}", _widths(base)) for name, base in found["baselines"].items()]
 
 
-def draw_calibration(metrics: dict[str, Any], path: Path) -> None:
-    """Observed share below each predicted level, one line per target."""
-    drawing, axes = figure((4.6, 4.2))
-    axes.plot([0, 1], [0, 1], color="0.7", linewidth=1, zorder=1)
-    for target, arms in metrics["targets"].items():
-        shares = arms["with_type"]["coverage"]
-        axes.plot(
-            [float(level) for level in shares],
-            list(shares.values()),
-            marker="o",
-            markersize=3,
-            linewidth=1.2,
-            label=target,
-        )
-    axes.set(xlabel="quantile level", ylabel="share of held-out calls below", xlim=(0, 1), ylim=(0, 1.01))
-    axes.legend(frameon=False, fontsize=8)
-    drawing.savefig(path, dpi=120)
+def _widths(found: dict[str, Any]) -> list[str]:
+    return [f"{found['sharpness'][level]:.2f}" if level in found["sharpness"] else "" for level in NAMES]
 
 
-def draw_pinball(metrics: dict[str, Any], path: Path) -> None:
-    """Pinball ratio of the output tokens to each baseline, by level; below the line at 1 is better."""
-    drawing, axes = figure((5.6, 3.4))
-    arms = metrics["targets"]["tokens"]
-    base = arms["with_type"]["baselines"]
-    width = 0.8 / max(len(base), 1)
-    for i, (name, found) in enumerate(base.items()):
-        values = [found["pinball_ratio"][f"{level:g}"] for level in REPORTED]
-        axes.bar(
-            [k + (i - (len(base) - 1) / 2) * width for k in range(len(values))],
-            values,
-            width * 0.92,
-            label=f"vs {name}",
-        )
-    axes.axhline(1, color="0.4", linewidth=1)
-    axes.set_xticks(range(len(REPORTED)), [f"q{level:g}" for level in REPORTED])
-    axes.set(ylabel="pinball ratio, output tokens")
-    axes.legend(frameon=False, fontsize=8)
-    drawing.savefig(path, dpi=120)
+def _groups(by_type: dict[str, dict[str, Any]]) -> list[str]:
+    """Table by call type: where the model gains on quantiles of the type, and where not."""
+    if not by_type:
+        return []
+    columns = ["calls", *(f"ratio q{q}" for q in NAMES[:3]), *(f"covered q{q}" for q in NAMES[:3])]
+    out = _head("type", columns)
+    for name, found in sorted(by_type.items(), key=lambda item: -item[1]["rows"])[:MOST_GROUPS]:
+        ratios = [f"{found['pinball_ratio'][q]:.3f}" for q in NAMES[:3]]
+        shares = [f"{found['coverage'][q]:.3f}" for q in NAMES[:3]]
+        out.append(_row(name.replace("|", "/"), [f"{found['rows']:,}", *ratios, *shares]))
+    return ["Pinball over that of quantiles per type, by type:", "", *out, ""]
 
 
-def figure(size: tuple[float, float]) -> tuple[Any, Any]:
-    """A figure that needs no display and leaves no global state."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def _study(found: dict[str, Any] | None) -> list[str]:
+    """Learning curve and ablation of `study`."""
+    if not found:
+        return []
+    lines = ["", "## What the data are worth", "",
+             f"Linear part alone, target {found['target']}, out of fold on {found['rows']:,} calls; ratios are pinball",
+             "over that of quantiles per type from all of them.", ""]  # fmt: skip
+    lines += _head("learned from", ["groups", "calls", "R² log", "q0.5", "q0.9", "q0.95"])
+    for row in found["learning_curve"]:
+        lines.append(_row(f"{row['share']:.0%} of the groups", [f"{row['groups']:,}", f"{row['rows']:,}", *_four(row)]))
+    lines += ["", *_head("features", ["R² log", "q0.5", "q0.9", "q0.95"])]
+    lines += [_row(name, _four(row)) for name, row in found["ablation"].items()]
+    return [*lines, ""]
 
-    drawing = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(drawing)
-    axes = drawing.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    return drawing, axes
+
+def _four(row: dict[str, float]) -> list[str]:
+    return [f"{row[name]:.3f}" for name in ("r2_log", "q0.5", "q0.9", "q0.95")]
+
+
+def _head(first: str, columns: list[str]) -> list[str]:
+    return [_row(first, columns), "|---" * (len(columns) + 1) + "|"]
+
+
+def _row(first: str, cells: list[str]) -> str:
+    return f"| {first} | " + " | ".join(cells) + " |"
+
+
+def _draw(directory: Path, metrics: dict[str, Any]) -> list[str]:
+    """The pictures, and the lines that show them."""
+    draw_calibration(metrics, directory / "calibration.png")
+    draw_pinball(metrics, directory / "pinball.png")
+    lines = ["![share of calls below each predicted quantile](calibration.png)", "",
+             "![pinball loss against the baselines](pinball.png)", ""]  # fmt: skip
+    if by_type := next(iter(metrics["targets"].values()))["with_type"].get("by_type"):
+        draw_groups(by_type, directory / "by_type.png")
+        lines += ["![pinball loss against quantiles per type, by type](by_type.png)", ""]
+    if metrics.get("study") and metrics["study"]["learning_curve"]:
+        draw_learning_curve(metrics["study"]["learning_curve"], directory / "learning_curve.png")
+        lines += ["![learning curve](learning_curve.png)", ""]
+    return lines

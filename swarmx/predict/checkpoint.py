@@ -34,7 +34,7 @@ class Checkpoint:
     def load(self, name: str) -> dict[str, NDArray[Any]] | None:
         """What was stored under the name; None when nothing was, or the file is damaged."""
         try:
-            with np.load(self.directory / f"{name}.npz", allow_pickle=False) as stored:
+            with (self.directory / f"{name}.npz").open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 return {key: stored[key] for key in stored.files}
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None

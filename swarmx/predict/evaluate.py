@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swarmx.predict.baselines import fit_groups, keys_of
-from swarmx.predict.metrics import report
+from swarmx.predict.metrics import by_group, report
 from swarmx.predict.runtime import Predictor
 from swarmx.predict.split import testing_rows
 from swarmx.predict.targets import targets, usable
@@ -45,4 +45,7 @@ def evaluate(
         observed, seen = wanted.values[testing, t], wanted.values[inside, t]
         baselines = {kind: fit_groups(keys_of(train, kind), seen).values(keys_of(test, kind)) for kind in BASELINES}
         out["targets"][name] = {arm: report(found.of(name), observed, baselines) for arm, found in grids.items()}
+        out["targets"][name]["with_type"]["by_type"] = by_group(
+            grids["with_type"].of(name), observed, keys_of(test, "per_type"), baselines["per_type"]
+        )
     return out

@@ -68,6 +68,12 @@ class Features:
         grams = self.gram_ids[part], self.gram_weights[part]
         return Features(self.counts[part], *grams, self.labels[part], self.texts[part])
 
+    def take(self, at: NDArray[np.int64]) -> Features:
+        """The features of chosen calls, in that order."""
+        chosen = at.tolist()
+        labels, texts = tuple(self.labels[i] for i in chosen), tuple(self.texts[i] for i in chosen)
+        return Features(self.counts[at], self.gram_ids[at], self.gram_weights[at], labels, texts)
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

@@ -142,7 +142,9 @@ def fit_heads(
     )
     earlier = checkpoint.load("ridge") if checkpoint else None
     if earlier is None:
-        rows, r2 = _fit_linear(heads, _tensors(features, embedding, vocabulary), features, logs, fold, config, progress)
+        rows, r2 = _fit_linear(
+            heads, tensors_of(features, embedding, vocabulary), features, logs, fold, config, progress
+        )
         if checkpoint:
             checkpoint.store("ridge", _linear_arrays(heads, rows, r2))
     else:
@@ -197,7 +199,7 @@ def _linear_of(heads: Heads, stored: dict[str, NDArray[Any]]) -> tuple[Rows, Arr
     return Rows(**{item.name: tensors[f"rows {item.name}"] for item in dataclass_fields(Rows)}), stored["r2"]
 
 
-def _tensors(features: Features, embedding: NDArray[np.float32], vocabulary: Vocabulary) -> tuple[Tensor, ...]:
+def tensors_of(features: Features, embedding: NDArray[np.float32], vocabulary: Vocabulary) -> tuple[Tensor, ...]:
     """What `Heads.forward` takes, in its order."""
     types, models = vocabulary.ids(features.labels)
     arrays = (embedding, features.counts, types, models, features.gram_ids, features.gram_weights)
@@ -217,9 +219,9 @@ def _fit_ridges(
     embedding, counts, types, models, ids, weights = inputs
     first = distinct(features.texts)[0]
     heads.basis.fit(embedding[first], counts[first], config.seed)
-    heads.idf.copy_(_idf(features, first))
-    grams = _hashed(ids.numpy(), (weights * heads.idf[ids]).numpy())
-    wide, sight, blind = _seen(heads, embedding, counts, types, models)
+    heads.idf.copy_(idf_of(features, first))
+    grams = hashed(ids.numpy(), (weights * heads.idf[ids]).numpy())
+    wide, sight, blind = seen_of(heads, embedding, counts, types, models)
     # both ridges at once: the second half of the columns may not use the types, the first ones of the features
     targets = logs.shape[1]
     used = np.ones((wide.shape[1] + BUCKETS, 2 * targets), dtype=bool)
@@ -235,7 +237,9 @@ def _fit_ridges(
     return ridge, torch.cat((sight, blind)), found.r2.reshape(2, targets)
 
 
-def _seen(heads: Heads, embedding: Tensor, counts: Tensor, types: Tensor, models: Tensor) -> tuple[Any, Tensor, Tensor]:
+def seen_of(
+    heads: Heads, embedding: Tensor, counts: Tensor, types: Tensor, models: Tensor
+) -> tuple[Any, Tensor, Tensor]:
     """Ridge features (N, D) as an array, and what the MLP sees (N, M), with types and without."""
     wide, sight, blind = np.empty((len(types), heads.basis.size), np.float32), [], []
     for at in _parts(len(types)):
@@ -246,7 +250,7 @@ def _seen(heads: Heads, embedding: Tensor, counts: Tensor, types: Tensor, models
     return wide, torch.cat(sight), torch.cat(blind)
 
 
-def _hashed(ids: NDArray[np.int64], weights: NDArray[np.float32]) -> csr_array:
+def hashed(ids: NDArray[np.integer[Any]], weights: NDArray[np.float32]) -> csr_array:
     """Rows of length one, (N, BUCKETS), from buckets and weights (N, G)."""
     weights = weights / np.maximum(np.linalg.norm(weights, axis=1, keepdims=True), 1e-6)
     n, width = weights.shape
@@ -276,7 +280,7 @@ def _fit_start(
     return torch.from_numpy(np.stack(rows, axis=1)).float()
 
 
-def _idf(features: Features, first: NDArray[np.int64]) -> Tensor:
+def idf_of(features: Features, first: NDArray[np.int64]) -> Tensor:
     """log((1 + texts) / (1 + texts with the bucket)) + 1, (BUCKETS,)."""
     ids, weights = features.gram_ids[first], features.gram_weights[first]
     frequency = np.bincount(ids[weights > 0], minlength=BUCKETS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from swarmx.quantiles import LEVELS, QuantileGrid, pinball_loss
 
 Array = NDArray[np.float64]
 REPORTED = (0.5, 0.9, 0.95, 0.99)
+GROUP_ROWS = 30  # rows below which a group's own figures say nothing
 
 
 def pinball_at(values: Array, observed: Array) -> dict[str, float]:
@@ -49,6 +50,28 @@ def mean_log(values: Array) -> Array:
     return mean
 
 
+def sharpness(values: Array) -> dict[str, float]:
+    """How wide the grids are: mean log of a level's value over the median's; coverage says whether that is honest."""
+    logs = np.log1p(values)
+    return {f"{q:g}": float(abs(logs[:, _place(q)] - logs[:, _place(0.5)]).mean()) for q in (0.1, 0.9, 0.95, 0.99)}
+
+
+def by_group(values: Array, observed: Array, keys: Sequence[Hashable], baseline: Array) -> dict[str, dict[str, Any]]:
+    """Rows, coverage, and pinball over the baseline's, of each key with `GROUP_ROWS` rows; None is no key."""
+    out: dict[str, dict[str, Any]] = {}
+    for key in sorted({key for key in keys if key is not None}, key=str):
+        at = np.array([i for i, own in enumerate(keys) if own == key])
+        if len(at) < GROUP_ROWS:
+            continue
+        own, theirs = pinball_at(values[at], observed[at]), pinball_at(baseline[at], observed[at])
+        out[str(key)] = {
+            "rows": len(at),
+            "coverage": {q: s for q, s in coverage(values[at], observed[at]).items() if float(q) in REPORTED},
+            "pinball_ratio": {q: own[q] / theirs[q] if theirs[q] > 0 else 1.0 for q in own},
+        }
+    return out
+
+
 def report(values: Array, observed: Array, baselines: Mapping[str, Array]) -> dict[str, Any]:
     """All of the above for one target, with the ratio to each baseline's pinball (below 1 is better than it).
 
@@ -61,12 +84,13 @@ def report(values: Array, observed: Array, baselines: Mapping[str, Array]) -> di
         "coverage": coverage(values, observed),
         "exceedance_ratio": exceedance_ratio(values, observed),
         "r2_log": r2_log(values, observed),
+        "sharpness": sharpness(values),
         "baselines": {},
     }
     for name, grids in baselines.items():
         theirs = pinball_at(grids, observed)
         ratio = {level: own[level] / theirs[level] if theirs[level] > 0 else 1.0 for level in own}
-        out["baselines"][name] = {"pinball": theirs, "pinball_ratio": ratio}
+        out["baselines"][name] = {"pinball": theirs, "pinball_ratio": ratio, "sharpness": sharpness(grids)}
     return out
 
 

@@ -41,7 +41,8 @@ OUT_OF_FOLD = "out_of_fold.npz"  # call_id (N,), values (N, T, K)
 @dataclass(frozen=True, slots=True)
 class TrainConfig:
     """fit : of the head; encoder : directory with the encoder's three files, None for the shipped one;
-    text : False trains without prompts; plots : draw the card's pictures (needs matplotlib)"""
+    text : False trains without prompts; plots : draw the card's pictures (needs matplotlib), and study the log for
+    them: learning curve and ablation of features"""
 
     fit: FitConfig = field(default_factory=FitConfig)
     encoder: Path | None = None
@@ -163,13 +164,15 @@ def train(
     testing = testing_rows(calls) if testing is None else testing
     notes, text = _what_can_be_learned(calls, groups, testing, config)
     inside = np.flatnonzero(~testing) if testing.any() and not testing.all() else np.arange(len(calls))
+    studied: dict[str, Any] | None = None
     with replacing_directory(out) as directory:
         description = describe(records, calls, wanted.names, wanted.values[inside], inside, notes)
         write_fallback(directory, calls, wanted.names, wanted.values, inside)
         if text:
             learned = Targets(wanted.names, wanted.values[inside])
             mine = [calls[i] for i in inside]
-            description |= _fit_text(directory, mine, learned, groups[inside], config, progress, notes, means)
+            fitted, studied = _fit_text(directory, mine, learned, groups[inside], config, progress, notes, means)
+            description |= fitted
         else:
             mine = [calls[i] for i in inside]
             kinds = keys_of(mine, "per_type")
@@ -178,6 +181,7 @@ def train(
         progress("evaluation", 0.0)
         predictor = Predictor.load(directory)
         metrics = evaluate(predictor, records, testing) | {"notes": notes}
+        metrics |= {} if studied is None else {"study": studied}
         metrics |= fit_further(directory, calls, testing, predictor, config.fit.seed)
         (directory / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n")
         from swarmx.predict.card import write_card
@@ -244,8 +248,8 @@ def write_fallback(
 def _fit_text(
     directory: Path, calls: Sequence[CallRecord], learned: Targets, groups: NDArray[np.str_],
     config: TrainConfig, progress: Progress, notes: list[str], means: Means,
-) -> dict[str, Any]:  # fmt: skip
-    """Fit, calibrate and export the head; returns its part of the manifest and may add to the notes."""
+) -> tuple[dict[str, Any], dict[str, Any] | None]:  # fmt: skip
+    """Fit, calibrate and export the head; returns its part of the manifest and the study; may add to the notes."""
     from swarmx.predict.heads import Material
 
     progress("embeddings", 0.0)
@@ -258,9 +262,17 @@ def _fit_text(
     found = features(calls)
     embedding = means.embed(directory, found.texts)
     progress("embeddings", 1.0)
-    description, logs = means.fit(directory, Material(found, embedding, learned, groups), config.fit, progress)
+    material = Material(found, embedding, learned, groups)
+    description, logs = means.fit(directory, material, config.fit, progress)
     _write_out_of_fold(directory, calls, logs[0])
-    return description
+    if not config.plots:
+        return description, None
+    from swarmx.predict.study import study
+
+    progress("study", 0.0)
+    studied = study(material, config.fit)
+    progress("study", 1.0)
+    return description, studied
 
 
 def _write_out_of_fold(directory: Path, calls: Sequence[CallRecord], logs: NDArray[np.float64]) -> None:

@@ -68,7 +68,13 @@ def test_the_card_has_its_pictures(tmp_path: Path, make_log: MakeLog) -> None:
     train(make_log(120), tmp_path / "m", TrainConfig(fit=QUICK.fit))
     card = (tmp_path / "m" / "card.md").read_text()
     assert "calibration.png" in card and (tmp_path / "m" / "calibration.png").stat().st_size > 5000
-    assert "ratio to per_type_device" in card
+    assert "ratio to per_type_device" in card and "width of per_type" in card
+    assert "| without n-grams |" in card and "100% of the groups" in card
+    studied = json.loads((tmp_path / "m" / "metrics.json").read_text())["study"]
+    assert studied["ablation"]["everything"]["r2_log"] > studied["ablation"]["without types"]["r2_log"] - 0.05
+    assert [row["groups"] for row in studied["learning_curve"]] == sorted(
+        row["groups"] for row in studied["learning_curve"]
+    )
 
 
 def test_calls_that_were_cut_off_are_not_learned_from(tmp_path: Path, make_log: MakeLog) -> None:
