@@ -37,7 +37,7 @@ from _predictor_table import table  # type: ignore[import-not-found]
 
 Array = NDArray[np.float64]
 RIVALS_S = 30.0  # the rivals of one target get at least so long in each split
-HELD_OUT = 4  # one group of so many is held out in a split
+FOLDS = 5  # a split holds out one of so many folds; five splits ask about every group once
 
 
 def say(what: str) -> None:
@@ -61,8 +61,8 @@ def measure(log: Log, rivals: Material, config: FitConfig, repeats: int, encoder
         if done and began + longest > until:
             say(f"stopped after {len(done)} of {repeats} splits: the time is spent")
             break
-        fold = folds(log.groups, HELD_OUT, config.seed + repeat, [call.type for call in log.calls])
-        inside, out = np.flatnonzero(fold != 0), np.flatnonzero(fold == 0)
+        fold = folds(log.groups, FOLDS, config.seed + repeat // FOLDS, [call.type for call in log.calls])
+        inside, out = np.flatnonzero(fold != repeat % FOLDS), np.flatnonzero(fold == repeat % FOLDS)
         split = fit_swarmx(log, inside, out, replace(config, seed=config.seed + repeat), encoder)
         say(f"split {repeat + 1} of {repeats}: trained on {len(inside)} calls in {split.training_s:.1f} s")
         for t, name in enumerate(log.wanted.names):
