@@ -1,12 +1,12 @@
 """One scaling step, and what scalers cost at equal latency.
 
     python benchmarks/scaling.py [--quick] [--json]          swarmx bench scaling [--quick] [--json]
+    python benchmarks/scaling.py --report out/report.json --picture docs/scaling_ramp.svg
 
 `step`: 50 models, 1,000 replicas, 10,000 live workflows of three calls each: from the book of live work to decisions,
-with and without a budget that is too small. CPU milliseconds of one core, over repetitions.
-`ramp`: llm-d's published episode; replica-seconds at the attainment of the KEDA law, interpolated on the frontier.
-`agents`: agent runs in waves; replica-seconds at the workflow P95 of each rival, likewise, per ratio of cold start to
-call duration.
+as it is, with a forecast for every workflow, and with a budget that is too small. CPU milliseconds of one core.
+`suites`: rows of scaling suites, among them `tail_demand`'s replica-seconds at each rival's workflow P95 and
+attainment, over the rival's. `--picture` draws the frontiers of a report of `swarmx evaluate --suite scaling_...`.
 """
 
 from __future__ import annotations
@@ -14,32 +14,36 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from swarmx.files import replacing
+from swarmx.quantiles import QuantileGrid
 from swarmx.scaler import Scaler
 from swarmx.scaling import Bounds, PoolSample, ReplicaView, scaling_preset
 from swarmx.scaling.live import LiveWork
 from swarmx.scaling.profiles import fit_profiles, windows_to
-from swarmx.sim.scaling.agents import agents
-from swarmx.sim.scaling.frontier import cost_at, frontier
-from swarmx.sim.scaling.ramp import ramp
+from swarmx.sim.report import read_report
+from swarmx.sim.report_frontier import drawing
+from swarmx.sim.suites import FULL, QUICK, Material, suite
+from swarmx.sim.suites.run import run_cells
+from swarmx.sim.suites.summary import rows_of
 from swarmx.types import CallRecord
 
 MODELS, REPLICAS, WORKFLOWS, CALLS = 50, 1000, 10_000, 3
-KNOBS: Mapping[str, tuple[Mapping[str, float], ...]] = {
-    "tail_demand": ({"level": 0.3}, {"level": 0.6}, {"level": 0.8}, {"level": 0.9}, {"level": 0.97}, {"level": 0.99}),
-    "hpa": ({"target": 0.8}, {"target": 0.7}, {"target": 0.55}, {"target": 0.45}, {"target": 0.35}),
-    "queue_length": ({"target": 1.5}, {"target": 1.0}, {"target": 0.75}, {"target": 0.5}, {"target": 0.35}),
-}
+NOTHING = Material("none", (), {}, (), None, "")
 
 
-def step_times(repeats: int, budget: float | None) -> dict[str, float]:
+def step_times(repeats: int, budget: float | None = None, forecasts: bool = False) -> dict[str, float]:
     """CPU milliseconds of one step: demand of all models, policy, bounds, budget, choice of replicas, receipts."""
     rng = np.random.default_rng(0)
     live = busy_book(rng)
+    for workflow in range(WORKFLOWS if forecasts else 0):
+        live.foresee(f"w{workflow}", {f"m{m}": QuantileGrid.point(20.0) for m in rng.integers(MODELS, size=4)})
     policy, _ = scaling_preset("tail_demand")
     scaler = Scaler("tail_demand", policy, Bounds(1, 200), budget=budget)
     times = []
@@ -47,10 +51,11 @@ def step_times(repeats: int, budget: float | None) -> dict[str, float]:
         samples = [pool_sample(f"m{m}", 5.0 * repeat, rng) for m in range(MODELS)]
         begun = time.process_time()
         demands = live.demands(1000.0)
-        scaler.step([_with_demand(s, demands[s.pool]) for s in samples])
+        scaler.step([replace(s, demand=demands[s.pool]) for s in samples])
         times.append((time.process_time() - begun) * 1e3)
     low, middle, high = np.quantile(times[1:], [0.0, 0.5, 0.99])
-    return {"min_ms": low, "median_ms": middle, "p99_ms": high, "repeats": repeats - 1, "live_calls": len(live)}
+    told = {"min_ms": float(low), "median_ms": float(middle), "p99_ms": float(high)}
+    return {**told, "repeats": repeats - 1, "live_calls": len(live)}
 
 
 def busy_book(rng: np.random.Generator) -> LiveWork:
@@ -70,7 +75,7 @@ def busy_book(rng: np.random.Generator) -> LiveWork:
     for i in range(WORKFLOWS * CALLS):
         model, type_ = f"m{int(rng.integers(MODELS))}", f"t{int(rng.integers(4))}"
         at = float(rng.uniform(940, 1000))
-        live.arrive(str(i), model, type_, at, is_first=i % CALLS == 0)
+        live.arrive(str(i), model, type_, at, is_first=i % CALLS == 0, workflow=f"w{i // CALLS}")
         if rng.random() < 0.7:
             live.started(str(i), at)
     return live
@@ -83,52 +88,54 @@ def pool_sample(pool: str, now: float, rng: np.random.Generator) -> PoolSample:
     return PoolSample(pool, now, views, 50.0, 500.0, 1e4 + now, 1e4 + now, 10.0, 0.5, 1e4, 1e4)
 
 
-def _with_demand(sample: PoolSample, demand: Any) -> PoolSample:
-    from dataclasses import replace
-
-    return replace(sample, demand=demand)
-
-
 def run(quick: bool = False) -> dict[str, Any]:
     """Everything above as one record."""
-    out: dict[str, Any] = {
-        "step": step_times(20 if quick else 100, None),
-        "step_under_budget": step_times(20 if quick else 100, 500.0),
+    repeats = 20 if quick else 100
+    steps = {
+        "step": step_times(repeats),
+        "step_with_forecasts": step_times(repeats, forecasts=True),
+        "step_under_budget": step_times(repeats, 500.0),
     }
-    seeds = range(1 if quick else 3)
-    out["ramp"] = _ramp(seeds)
-    for call_s, cold_s in ((10.0, 60.0),) if quick else ((10.0, 60.0), (10.0, 120.0), (30.0, 30.0)):
-        out[f"agents_cold_over_call_{cold_s / call_s:g}"] = _agents(call_s, cold_s, seeds)
-    return out
+    names = ("scaling_ramp", "scaling_agents") if quick else ("scaling_ramp", "scaling_bursts", "scaling_two_phase")
+    seeds = 1 if quick else 4
+    return {**steps, "suites": {name: rows(name, quick, seeds) for name in names}}
 
 
-def _ramp(seeds: range) -> dict[str, Any]:
-    rows = frontier(ramp, {"keda_latency": ({},), "tail_demand": KNOBS["tail_demand"][:4]}, seeds)
-    law = next(r for r in rows if r.policy == "keda_latency")
-    ours = [r for r in rows if r.policy == "tail_demand"]
-    cost = cost_at(ours, "attainment", law.attainment)
-    return {
-        "keda_latency": law.record(),
-        "tail_demand": [r.record() for r in ours],
-        "replica_seconds_ratio_at_equal_attainment": None if cost is None else cost / law.replica_seconds,
-    }
+def rows(name: str, quick: bool, seeds: int) -> list[dict[str, Any]]:
+    """What `swarmx evaluate --suite NAME --policy tail_demand --seeds N` reports of workflows, in a few columns."""
+    chosen = suite(name)
+    plan = replace((QUICK if quick else FULL).only(["tail_demand"]), seeds=tuple(range(seeds)))
+    found = rows_of(run_cells(chosen, NOTHING, chosen.cells(NOTHING, plan)), {})
+    kept = {(row.regime, row.policy, row.arm): row.slo_attainment for row in found if row.level == "call"}
+    return [
+        {
+            "regime": row.regime, "policy": row.policy, "arm": row.arm, "p50_s": row.p50_s, "p95_s": row.p95_s,
+            "p99_s": row.p99_s, "calls_in_slo": kept[row.regime, row.policy, row.arm],
+            "mean_replicas": row.mean_replicas, "flaps": row.flaps, **row.extra,
+        }
+        for row in found
+        if row.level == "workflow"
+    ]  # fmt: skip
 
 
-def _agents(call_s: float, cold_s: float, seeds: range) -> dict[str, Any]:
-    rows = frontier(lambda seed: agents(seed, call_s, cold_s), KNOBS, seeds)
-    ours = [r for r in rows if r.policy == "tail_demand"]
-    ratios = {}
-    for row in rows:
-        if row.policy != "tail_demand":
-            cost = cost_at(ours, "p95_s", row.p95_s)
-            name = f"{row.policy} {row.knob}"
-            ratios[name] = None if cost is None else cost / row.replica_seconds
-    return {"rows": [r.record() for r in rows], "replica_seconds_ratio_at_equal_p95": ratios}
+def draw(report: Path, picture: Path) -> None:
+    """Write the frontiers of a report as one SVG."""
+    with replacing(picture) as temporary:
+        temporary.write_text(drawing(read_report(report)), encoding="utf-8")
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    print(json.dumps(run(arguments.quick), indent=None if arguments.json else 2, default=float))
+    parser.add_argument("--report", type=Path)
+    parser.add_argument("--picture", type=Path)
+    chosen = parser.parse_args(arguments)
+    if chosen.report and chosen.picture:
+        draw(chosen.report, chosen.picture)
+        return
+    print(json.dumps(run(chosen.quick), indent=None if chosen.json else 2))
+
+
+if __name__ == "__main__":
+    main()

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from swarmx.sim import report_scaling as scaling
 from swarmx.sim.report import Report, Row
-from swarmx.sim.report_page import figure, pair, section, table
+from swarmx.sim.report_page import STYLE, figure, pair, section, table
 from swarmx.sim.report_plots import Axis, Series, lines, log_axis
-from swarmx.sim.suites.equal_cost import OURS, family
+from swarmx.sim.suites.equal_cost import OURS, OURS_ARM, family
 
 NOTE = (
     "Every policy at its settings, joined from cheap to dear. Further left is cheaper; calls in their limits should "
@@ -41,21 +41,52 @@ def frontiers(report: Report) -> str:
 
 def _regime(report: Report, suite: str, regime: str) -> str:
     rows = scaling.rows_of(report, suite, regime)
-    calls = {row.policy: row for row in scaling.rows_of(report, suite, regime, "call")}
+    calls = {scaling.label(row): row for row in scaling.rows_of(report, suite, regime, "call")}
 
     def attainment(row: Row) -> float:
-        return (calls[row.policy].slo_attainment or 0.0) * 100
+        return (calls[scaling.label(row)].slo_attainment or 0.0) * 100
 
     kept = picture(rows, attainment, "calls within their limits, %")
     late = picture(rows, lambda row: row.p95_s, "workflow P95", log=True)
     pictures = pair([figure(f"{regime}: attainment", kept), figure(f"{regime}: workflow P95", late)])
-    return pictures + _table(rows, {row.policy: scaling.cells_of(row, calls.get(row.policy)) for row in rows})
+    return pictures + _table(
+        rows, {scaling.label(row): scaling.cells_of(row, calls.get(scaling.label(row))) for row in rows}
+    )
+
+
+def drawing(report: Report) -> str:
+    """The pictures of every regime as one SVG that stands alone. Raises ValueError without a scaling suite."""
+    blocks = []
+    for suite, regime in scaling.regimes(report):
+        rows = scaling.rows_of(report, suite, regime)
+        calls = {scaling.label(row): row for row in scaling.rows_of(report, suite, regime, "call")}
+        kept = {name: (call.slo_attainment or 0.0) * 100 for name, call in calls.items()}
+        pair_ = (
+            picture(rows, lambda row, kept=kept: kept[scaling.label(row)], f"{regime}: calls within limits, %"),  # type: ignore[misc]
+            picture(rows, lambda row: row.p95_s, f"{regime}: workflow P95", log=True),
+        )
+        blocks.append(pair_)
+    if not blocks:
+        raise ValueError("this report holds no scaling suite")
+    width, height = SIZE
+    inside = "".join(
+        one.replace("<svg ", f'<svg x="{column * width}" y="{line * height}" width="{width}" height="{height}" ', 1)
+        for line, both in enumerate(blocks)
+        for column, one in enumerate(both)
+    )
+    box = f"0 0 {2 * width} {len(blocks) * height}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}"><style>{STYLE}svg{{background:#fff}}</style>'
+        f"{inside}</svg>\n"
+    )
 
 
 def picture(rows: Sequence[Row], value: Callable[[Row], float], title: str, log: bool = False) -> str:
     """One line per policy over its settings, against mean replicas; a single setting is a dot."""
     families: dict[str, list[tuple[float, float]]] = {}
     for row in sorted(rows, key=scaling.price_rate):
+        if family(row.policy) == OURS and row.arm not in (OURS_ARM, None):
+            continue  # one curve for each policy; other forecasts stand in the table
         families.setdefault(family(row.policy), []).append((scaling.price_rate(row), value(row)))
     order = sorted(families, key=lambda name: (name == OURS, name))  # ours is drawn on top
     series = [Series(name, name.replace("_", " "), families[name]) for name in order]
@@ -81,7 +112,7 @@ def _table(rows: Sequence[Row], cells: dict[str, list[str]]) -> str:
     for row in sorted(rows, key=scaling.price_rate):
         kind = "late" if row.policy == OURS else "bound" if row.policy == scaling.BOUND else ""
         dot = f'<span class="dot p-{family(row.policy)}"></span>'
-        name = html.escape(row.policy.replace("_", " "))
-        inside = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells[row.policy])
+        name = html.escape(scaling.label(row))
+        inside = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells[scaling.label(row)])
         body += f'<tr class="{kind}"><td data-p="{family(row.policy)}">{dot}{name}</td>{inside}</tr>'
     return table(over + "<tr><th>policy</th>" + "".join(f"<th>{h}</th>" for h in heads) + "</tr>", body)

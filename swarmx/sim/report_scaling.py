@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from swarmx.sim.report import Figures, Report, Row
-from swarmx.sim.suites.equal_cost import OURS, family
+from swarmx.sim.suites.equal_cost import OURS, OURS_ARM, family
 
 PREFIX = "scaling_"
 RIVALS = ("hpa", "queue_length", "keda_latency", "kpa", "throughput_and_load", "cilantro", "murakkab")
@@ -119,7 +119,7 @@ def _sentences(regime: str, rows: Sequence[Row], seeds: int) -> list[str]:
 def table(report: Report, suite: str, regime: str) -> Table:
     """Policies as they come, cheapest first. Our curve at other settings is in report.html."""
     rows = sorted(rows_of(report, suite, regime), key=price_rate)
-    calls = {row.policy: row for row in rows_of(report, suite, regime, "call")}
+    calls = {label(row): row for row in rows_of(report, suite, regime, "call")}
     title = f"{suite}, {regime}: workflow seconds; replicas from order to end, and what they cost"
     out = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     out.add_column("policy", no_wrap=True)
@@ -128,7 +128,7 @@ def table(report: Report, suite: str, regime: str) -> Table:
     for row in rows:
         if row.policy == family(row.policy):
             style = "bold" if row.policy == OURS else "dim" if row.policy == BOUND else None
-            out.add_row(row.policy.replace("_", " "), *cells_of(row, calls.get(row.policy)), style=style)
+            out.add_row(label(row), *cells_of(row, calls.get(label(row))), style=style)
     return out
 
 
@@ -140,6 +140,12 @@ def cells_of(row: Row, call: Row | None) -> list[str]:
     cells += ["" if row.mean_replicas is None else f"{row.mean_replicas:.2f}", f"{price_rate(row):.2f}", str(row.flaps)]
     savings = (saving(row, quality) for quality in ("p95", "attainment"))
     return cells + ["" if one is None else one.figure for one in savings]
+
+
+def label(row: Row) -> str:
+    """The policy as people write it, with its forecasts where they are not type averages."""
+    other = family(row.policy) == OURS and row.arm not in (OURS_ARM, None)
+    return row.policy.replace("_", " ") + (f", {row.arm}" if other else "")
 
 
 def price_rate(row: Row) -> float:

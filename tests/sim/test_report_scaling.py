@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from io import StringIO
+from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
 
 from swarmx.sim import report_text
 from swarmx.sim.report import Meta, Report, Row
+from swarmx.sim.report_frontier import drawing
 from swarmx.sim.report_html import render
 from swarmx.sim.report_scaling import parted, saving, sentences
 
@@ -68,3 +70,11 @@ def test_suites_of_scalers_and_of_routers_are_told_apart() -> None:
     assert routed.rows == []
     assert scaled.rows == whole.rows
     assert saving(whole.rows[1], "p95") is None
+
+
+def test_the_frontier_can_be_drawn_alone() -> None:
+    alone = ElementTree.fromstring(drawing(report(ratio=0.7)))
+    assert alone.tag.endswith("svg")
+    assert len(alone.findall("{http://www.w3.org/2000/svg}svg")) == 2
+    with pytest.raises(ValueError, match="no scaling suite"):
+        drawing(Report(META, []))

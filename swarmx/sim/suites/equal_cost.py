@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from swarmx.sim.suites.outcome import Outcome
 
 Array = NDArray[np.float64]
-OURS = "tail_demand"
+OURS, OURS_ARM = "tail_demand", "type"  # the curve; with other forecasts it is set against itself
 RESAMPLES = 1000
 QUALITIES: Mapping[str, Callable[[Outcome], float]] = {  # larger is better
     "p95": lambda o: -float(np.log(max(o.workflow[2], 1e-9))),

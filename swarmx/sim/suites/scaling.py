@@ -7,7 +7,7 @@ equal latency (`equal_cost`) and drawn as a frontier.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from swarmx.sim.results import percentiles
 from swarmx.sim.scaling.agents import no_queue_s
 from swarmx.sim.scaling.scenario import ScalingRun, Scenario, run
 from swarmx.sim.suites.cells import POLICIES, QUICK, Cell, Plan
-from swarmx.sim.suites.equal_cost import family
+from swarmx.sim.suites.equal_cost import OURS, family
 from swarmx.sim.suites.material import Material
 from swarmx.sim.suites.outcome import CURVE, Outcome, critical_parts
 from swarmx.sim.suites.scaling_regimes import Build, bursts, days, kinds, mixes, phases, ramps
@@ -45,11 +45,16 @@ QUICK_CURVES: Mapping[str, tuple[Knob, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """One suite. regimes : name -> scenario; the seed draws arrivals, lengths and start-up times"""
+    """One suite.
+
+    regimes : name -> scenario; the seed draws arrivals, lengths and start-up times
+    arms : forecasts that `tail_demand` runs with as well in a full run, see `Scenario.forecasts`, and in which regimes
+    """
 
     name: str
     about: str
     regimes: Callable[[], Mapping[str, Build]]
+    arms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     needs_log: bool = False
 
     def cells(self, material: Material, plan: Plan) -> list[Cell]:
@@ -60,9 +65,10 @@ class Scaling:
         curves = QUICK_CURVES if quick else CURVES
         turned = [turned_name(p, knob) for p in wanted for knob in curves.get(p, ())]
         return [
-            Cell(self.name, self.name, regime, 1.0, policy, ARMS.get(family(policy)), seed, plan.workflows)
+            Cell(self.name, self.name, regime, 1.0, policy, arm, seed, plan.workflows)
             for regime in self.regimes()
             for policy in (*wanted, *turned)
+            for arm in (ARMS.get(family(policy)), *(() if quick or policy != OURS else self.arms.get(regime, ())))
             for seed in plan.seeds
         ]
 
@@ -70,7 +76,7 @@ class Scaling:
         """Run one cell."""
         span_s = QUICK_SPAN_S if cell.workflows <= QUICK.workflows else SPAN_S
         scenario = self.regimes()[cell.regime](cell.seed, span_s)
-        found = run(scenario, family(cell.policy), options=options_of(cell.policy), seed=cell.seed)
+        found = run(scenario, family(cell.policy), options=options_of(cell.policy), arm=cell.arm, seed=cell.seed)
         return outcome_of(found, scenario)
 
     def settings(self, material: Material) -> Mapping[str, float]:
@@ -115,11 +121,14 @@ def suites() -> Sequence[Scaling]:
             ramps,
         ),
         Scaling("scaling_bursts", "agent runs and recorded calls in bursts, per cold start and call duration", bursts),
-        Scaling("scaling_daily", "agent runs over a day squeezed together, with bursts", days),
+        Scaling(
+            "scaling_daily", "agent runs over a day squeezed together, with bursts", days, {"servegen": ("seasonal",)}
+        ),
         Scaling(
             "scaling_agents",
             "agent runs over three models whose later load differs from the front's, 60 s to start a replica",
             mixes,
+            {"cold 60 s, calls 10 s": ("no_prompt", "trained", "truth")},
         ),
         Scaling("scaling_kinds", "agent runs on eight slow devices a model and any number of fast, dearer ones", kinds),
         Scaling("scaling_two_phase", "two models on 48 machines; halfway, the fan-out more than doubles", phases),

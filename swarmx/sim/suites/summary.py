@@ -10,7 +10,7 @@ import numpy as np
 from swarmx.sim import compare
 from swarmx.sim.report import Curve, Level, Ratio, Row
 from swarmx.sim.suites.cells import REFERENCES, Cell
-from swarmx.sim.suites.equal_cost import OURS, QUALITIES, Setting, at_equal, family
+from swarmx.sim.suites.equal_cost import OURS, OURS_ARM, QUALITIES, Setting, at_equal, family
 from swarmx.sim.suites.outcome import CURVE, PARTS, Outcome
 
 Group = tuple[str, str, str, float, str, str | None]  # suite, workload, regime, load, policy, arm
@@ -67,9 +67,10 @@ def _row(group: Group, groups: Grouped, level: Level, most: float | None) -> Row
 
 def _at_equal(group: Group, groups: Grouped) -> dict[str, float]:
     """`tail_demand_at_equal_<quality>_<figure>` of a scaler's row, see `equal_cost`."""
-    curve = [Setting(g[4], found) for g, found in groups.items() if g[:4] == group[:4] and family(g[4]) == OURS]
-    if len(curve) < 3 or family(group[4]) == OURS:
+    ours = [g for g in groups if g[:4] == group[:4] and family(g[4]) == OURS and g[5] == OURS_ARM]
+    if len(ours) < 3 or group in ours:
         return {}
+    curve = [Setting(g[4], groups[g]) for g in ours]
     rival = Setting(group[4], groups[group])
     return {
         f"{OURS}_at_equal_{quality}_{name}": value
