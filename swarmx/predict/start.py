@@ -28,8 +28,12 @@ class Bins:
 
     def at(self, ridge: Array) -> Array:
         """Log quantiles of each ridge prediction, (N, K): linear between the middles, flat outside."""
-        residual = np.stack([np.interp(ridge, self.centre, column) for column in self.table.T], axis=1)
-        grids: Array = ridge[:, None] + residual
+        last = len(self.centre) - 1
+        place = np.clip(np.searchsorted(self.centre, ridge, side="right") - 1, 0, max(last - 1, 0))
+        after = np.minimum(place + 1, last)
+        gap = np.maximum(self.centre[after] - self.centre[place], 1e-12)
+        share = np.clip((ridge - self.centre[place]) / gap, 0.0, 1.0)[:, None]
+        grids: Array = ridge[:, None] + (1 - share) * self.table[place] + share * self.table[after]
         return grids
 
 

@@ -16,6 +16,7 @@ from swarmx.predict.bundle import write_manifest
 from swarmx.predict.downstream import Branch, DownstreamPredictor, Outlook
 from swarmx.predict.downstream_fit import evaluate_downstream, fit_downstream, followers, outcomes
 from swarmx.predict.packed import packed, unpacked
+from swarmx.predict.start import Bins
 from swarmx.predict.workflow_state import Step, WorkflowState, observed_states
 from swarmx.quantiles import LEVELS, QuantileGrid
 from swarmx.types import CallRecord, Prediction
@@ -228,6 +229,17 @@ def test_packed_arrays_come_back_and_wrong_ones_are_refused() -> None:
     for broken in (packed(array), {"shape": [2, 3], "f4": "!"}, packed(np.full((2, 2), np.nan))):
         with pytest.raises((ValueError, KeyError, TypeError)):
             unpacked(broken, 2, 2)
+
+
+@given(
+    ridge=st.lists(st.floats(-5, 20), min_size=1, max_size=9),
+    centre=st.lists(st.floats(-2, 12), min_size=1, max_size=6, unique=True),
+)
+def test_bins_are_read_off_linearly_and_flat_outside(ridge: list[float], centre: list[float]) -> None:
+    middles = np.sort(np.array(centre)) + 1e-3 * np.arange(len(centre))
+    table = np.random.default_rng(len(centre)).normal(size=(len(centre), len(LEVELS)))
+    wanted = np.array(ridge)[:, None] + np.stack([np.interp(ridge, middles, column) for column in table.T], axis=1)
+    np.testing.assert_allclose(Bins(middles, table).at(np.array(ridge)), wanted, atol=1e-9)
 
 
 def test_followers_are_kinds_of_calls(records: list[CallRecord]) -> None:
