@@ -15,10 +15,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
+
+from swarmx.nonnegative import solve_non_negative
 
 Array = NDArray[np.float64]
 
@@ -115,28 +116,11 @@ class LeastSquares:
             return None
         scale = np.where(scale == 0, 1.0, scale)
         ridged = gram / np.outer(scale, scale) + np.diag([0.0, 1e-3, 1e-3, 1e-4])
-        theta = _non_negative(ridged, moment / scale)
-        if theta is None or theta[0] + theta[1] <= 0:
+        theta = solve_non_negative(ridged, moment / scale)
+        if theta[0] + theta[1] <= 0:
             return None
         a, b, c, p = (theta / scale).tolist()
         return EngineConstants(a, b, c, p)
-
-
-def _non_negative(gram: Array, moment: Array) -> Array | None:
-    """argmin of t' gram t - 2 moment' t over t >= 0, by looking at every set of active coordinates."""
-    best, least = None, np.inf
-    for size in range(1, len(moment) + 1):
-        for chosen in combinations(range(len(moment)), size):
-            index = list(chosen)
-            try:
-                part = np.linalg.solve(gram[np.ix_(index, index)], moment[index])
-            except np.linalg.LinAlgError:
-                continue
-            loss = -float(part @ moment[index])
-            if np.all(part >= 0) and loss < least - 1e-12:
-                best, least = np.zeros(len(moment)), loss
-                best[index] = part
-    return best
 
 
 @dataclass
@@ -259,12 +243,17 @@ class OnlineFit:
     def speed(self, replica: str) -> float:
         """v of a replica: relative to its kind, geometric mean 1 over the kind; alone in its kind, v itself."""
         placed = self._replicas.get(replica)
-        if placed is None:
-            return 1.0
-        log_speed, count = self._speeds[replica].log_speed, self._counts[placed[0]]
-        if count > 1:
-            log_speed -= self._log_speeds[placed[0]] / count
-        return math.exp(log_speed)
+        return 1.0 if placed is None else math.exp(self.log_speed(replica) - self.mean_log_speed(placed[0]))
+
+    def log_speed(self, replica: str) -> float:
+        """log v of a replica before the mean of its kind is taken off; 0 for one that is not here."""
+        estimate = self._speeds.get(replica)
+        return 0.0 if estimate is None else estimate.log_speed
+
+    def mean_log_speed(self, kind: str) -> float:
+        """Mean of log v over a kind; 0 where it has one replica."""
+        count = self._counts.get(kind, 0)
+        return self._log_speeds[kind] / count if count > 1 else 0.0
 
 
 def fit_segments(segments: Sequence[Segment]) -> EngineConstants:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,3 +39,28 @@ def silent_replicas(
         if now - heard_s[i] > SURELY * need_s + GRACE_S:
             found.append(i)
     return found
+
+
+@dataclass(slots=True)
+class Outages:
+    """Replicas that get nothing for now although they are open.
+
+    hung : silent ones, until their first sign of life; paused : replica -> until when
+    """
+
+    hung: set[str] = field(default_factory=set)
+    paused: dict[str, float] = field(default_factory=dict)
+
+    def __contains__(self, replica: str) -> bool:
+        return replica in self.hung or replica in self.paused
+
+    def pause(self, replica: str, until_s: float) -> None:
+        """Until then, at least."""
+        self.paused[replica] = max(until_s, self.paused.get(replica, until_s))
+
+    def over(self, now: float) -> list[str]:
+        """End the pauses that are over; returns whose."""
+        found = [name for name, until in self.paused.items() if until <= now]
+        for name in found:
+            del self.paused[name]
+        return found

@@ -1,8 +1,8 @@
 """The one mutable record: which replicas there are, and what is in flight on each.
 
 The book of a replica holds the calls that we sent there, from their start until they ended in any way or were refused.
-There is no split into sent and running: calls of other senders are the difference between what the replica reports and
-what our book said at that time. Replicas and flights live in packed arrays (see `swarmx.kernel`).
+Calls of other senders are the difference between what the replica reports and what our book said at that time. Replicas
+and flights live in packed arrays (see `swarmx.kernel`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from swarmx import kernel
 from swarmx.engine import OnlineFit
+from swarmx.learned import LearnedConstants
 from swarmx.prefix import PrefixIndex
 from swarmx.quantiles import LEVELS
 from swarmx.reserve import Reserve
-from swarmx.silence import silent_replicas
+from swarmx.silence import Outages, silent_replicas
 from swarmx.types import Call, ReplicaState
 from swarmx.usage import Flight, Usage
 from swarmx.waiting import Lengths
@@ -42,20 +43,25 @@ class ClusterState:
         self.flights: dict[str, Flight] = {}
         self.replicas: Array = np.zeros((kernel.REPLICA_ROWS, 0))
         self.speeds: Array = np.zeros(0)  # (R,) as configured
-        self.kinds: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # (R,) device kinds by number
-        self.is_fitted = False  # whether every replica has constants; until then seconds cannot be compared
+        self._learned = LearnedConstants(fit)
         self.starts = 0
         self.reserve: Reserve | None = None  # room kept for better classes
         self._rows: Array = np.zeros((64, kernel.FLIGHT_COLUMNS + LEVELS.size))
         self._ids: list[str] = []
         self._on: list[set[str]] = []
         self._usage: list[Usage] = []
-        self._hung: set[str] = set()
-        self._paused: dict[str, float] = {}  # replica -> until when it gets nothing
-        self._fits_seen = -1
+        self._out = Outages()
         self._refreshed = 0
 
-    # ---- replicas ----
+    @property
+    def kinds(self) -> NDArray[np.int64]:
+        """(R,) device kinds by number."""
+        return self._learned.kinds
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether every replica has constants; until then seconds cannot be compared."""
+        return self._learned.is_fitted
 
     def set_replicas(self, states: Sequence[ReplicaState], now: float) -> list[str]:
         """Replace the replicas, keeping the flights of those that stay. Returns ids of calls whose replica is gone."""
@@ -66,9 +72,9 @@ class ClusterState:
         lost = sorted(call for name in gone for call in self._on[self.index[name]])
         for call in lost:
             self.remove(call, now)
+        self._out.hung.difference_update(gone)
         for name in gone:
             self.fit.forget(name)
-            self._hung.discard(name)
         old = [self.index.get(state.id) for state in states]
         table = np.zeros((kernel.REPLICA_ROWS, len(states)))
         for i, j in enumerate(old):
@@ -78,15 +84,13 @@ class ClusterState:
         self._usage = [Usage(now, heard_s=now) if j is None else self._usage[j] for j in old]
         self.replicas, self.index, self.states = table, index, list(states)
         self.speeds = np.array([s.speed for s in states])
-        self.kinds = np.unique([s.device for s in states], return_inverse=True)[1]
         for i, state in enumerate(states):
             for call in self._on[i]:
                 self._rows[self.flights[call].row, kernel.F_REPLICA] = i
             self.fit.place(state.id, state.device, state.speed / float(self.speeds.mean()))
             self._adopt(i, state)
         self.prefix.set_replicas(old, table[kernel.KV_CAPACITY])
-        self._fits_seen = -1
-        self._sync_constants()
+        self._learned.place(states, table)
         return lost
 
     def report(self, state: ReplicaState) -> None:
@@ -114,19 +118,20 @@ class ClusterState:
 
     def _set_usable(self, i: int) -> None:
         state = self.states[i]
-        usable = not (state.draining or state.breaker_open or state.id in self._hung or state.id in self._paused)
-        self.replicas[kernel.USABLE, i] = float(usable)
+        self.replicas[kernel.USABLE, i] = float(not (state.draining or state.breaker_open or state.id in self._out))
 
     def pause(self, replica: str, until_s: float) -> None:
         """Send nothing there until then, at least."""
-        self._paused[replica] = max(until_s, self._paused.get(replica, until_s))
-        if replica in self.index:
-            self._set_usable(self.index[replica])
+        self._out.pause(replica, until_s)
+        self._set_usable_again([replica])
 
     def resume(self, now: float) -> None:
         """End the pauses that are over."""
-        for replica in [name for name, until in self._paused.items() if until <= now]:
-            del self._paused[replica]
+        if self._out.paused:
+            self._set_usable_again(self._out.over(now))
+
+    def _set_usable_again(self, replicas: Sequence[str]) -> None:
+        for replica in replicas:
             if replica in self.index:
                 self._set_usable(self.index[replica])
 
@@ -134,31 +139,16 @@ class ClusterState:
         """Take silent replicas (`swarmx.silence`) out of use, until their first sign of life; returns the new ones."""
         rows_on = [[self.flights[call].row for call in calls] for calls in self._on]
         found = silent_replicas(self.replicas, self._rows, rows_on, [u.heard_s for u in self._usage], now)
-        names = [self.states[i].id for i in found if self.states[i].id not in self._hung]
-        self._hung.update(names)
-        for i in found:
-            self._set_usable(i)
+        names = [name for name in (self.states[i].id for i in found) if name not in self._out.hung]
+        self._out.hung.update(names)
+        self._set_usable_again(names)
         return names
 
     def _heard(self, i: int, now: float) -> None:
         self._usage[i].heard_s = now
-        if self._hung and self.states[i].id in self._hung:
-            self._hung.discard(self.states[i].id)
+        if self.states[i].id in self._out.hung:
+            self._out.hung.discard(self.states[i].id)
             self._set_usable(i)
-
-    def _sync_constants(self) -> None:
-        if self.fit.refits != self._fits_seen:
-            self._fits_seen = self.fit.refits
-            for i in range(len(self.states)):
-                self._sync_replica(i)
-            self.is_fitted = bool(self.states) and bool(np.all(self.replicas[kernel.A] + self.replicas[kernel.B] > 0))
-
-    def _sync_replica(self, i: int) -> None:
-        constants = self.fit.constants_at(self.states[i].id)
-        if constants is not None:
-            self.replicas[kernel.A : kernel.P + 1, i] = constants.as_tuple()
-
-    # ---- flights ----
 
     def start(self, call: Call, lengths: Lengths, i: int, now: float) -> None:
         """Enter a call into the book of replica i. Prompt blocks that running calls hold there cost it no KV memory."""
@@ -289,8 +279,6 @@ class ClusterState:
         """(calls in flight, columns + K), a view; columns as in `swarmx.kernel`."""
         return self._rows[: len(self._ids)]
 
-    # ---- what the service model learns from ----
-
     def _advance(self, i: int, now: float) -> None:
         table, usage = self.replicas, self._usage[i]
         running = min(table[kernel.MINE, i] + table[kernel.OTHER, i], table[kernel.SLOTS, i])
@@ -310,5 +298,4 @@ class ClusterState:
         seconds = now - flight.seen_s
         if self.learns and seconds > 0:
             self.fit.observe(flight.replica, self._usage[i].segment(flight.seen_marks, seconds, tokens))
-            self._sync_replica(i)
-            self._sync_constants()
+            self._learned.observed(i, self.replicas)

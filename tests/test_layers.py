@@ -15,10 +15,33 @@ LAYERS = [
     {"adapters", "sim", "presets", "client", "journal"},
     {"options"},
     {"scheduler", "scaler", "explain", "intake", "late", "combination", "interruptions", "observers", "placing"},
-    {"routing", "ordering", "scaling", "admission", "preemption", "migration", "fairness", "inheritance", "sharing", "pacing"}
+    {
+        "routing",
+        "ordering",
+        "scaling",
+        "admission",
+        "preemption",
+        "migration",
+        "fairness",
+        "inheritance",
+        "sharing",
+        "pacing",
+    }
     | {"guard", "trust", "drift", "adapt", "predict", "logs", "demand"},
     {"callgraph", "inferred_graph"}
-    | {"state", "waiting", "usage", "silence", "engine", "prefix", "kernel", "kernel_walk", "reserve"},
+    | {
+        "state",
+        "waiting",
+        "usage",
+        "silence",
+        "engine",
+        "prefix",
+        "kernel",
+        "kernel_walk",
+        "nonnegative",
+        "learned",
+        "reserve",
+    },
     {"types", "errors", "files"},
     {"quantiles"},
 ]

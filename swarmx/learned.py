@@ -1,0 +1,62 @@
+"""The constants of every replica as the service model has learned them, written into the packed replica table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swarmx import kernel
+from swarmx.engine import OnlineFit
+from swarmx.types import ReplicaState
+
+Array = NDArray[np.float64]
+ROWS = slice(kernel.A, kernel.P + 1)
+
+
+class LearnedConstants:
+    """Keeps rows A to P of a replica table in step with a fit.
+
+    kinds : (R,) device kinds by number; is_fitted : whether every replica has constants; until then seconds cannot be
+        compared
+    """
+
+    def __init__(self, fit: OnlineFit) -> None:
+        self.fit = fit
+        self.kinds: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.is_fitted = False
+        self._names: list[str] = []
+        self._replicas: list[str] = []
+        self._log_speeds: Array = np.zeros(0)  # (R,) as learned, before their kind's mean is taken off
+        self._seen = -1
+
+    def place(self, states: Sequence[ReplicaState], table: Array) -> None:
+        """These are the replicas now, in the order of the table; the fit knows them already."""
+        names, self.kinds = np.unique([s.device for s in states], return_inverse=True)
+        self._names, self._replicas = names.tolist(), [s.id for s in states]
+        self._log_speeds = np.array([self.fit.log_speed(name) for name in self._replicas])
+        self._seen = -1
+        self.refitted(table)
+
+    def observed(self, i: int, table: Array) -> None:
+        """Replica i was observed: its speed, and after a refit every replica's constants."""
+        name = self._replicas[i]
+        self._log_speeds[i] = self.fit.log_speed(name)
+        constants = self.fit.constants_at(name)
+        if constants is not None:
+            table[ROWS, i] = constants.as_tuple()
+        self.refitted(table)
+
+    def refitted(self, table: Array) -> None:
+        """Bring all constants up to date, kind by kind, if there was a refit."""
+        if self.fit.refits == self._seen:
+            return
+        self._seen = self.fit.refits
+        for number, kind in enumerate(self._names):
+            constants = self.fit.constants_of(kind)
+            if constants is not None:
+                mine = self.kinds == number
+                speeds = np.exp(self._log_speeds[mine] - self.fit.mean_log_speed(kind))
+                table[ROWS, mine] = np.array(constants.as_tuple())[:, None] / speeds
+        self.is_fitted = bool(self._replicas) and bool(np.all(table[kernel.A] + table[kernel.B] > 0))
