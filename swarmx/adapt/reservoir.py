@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from datasketches import kll_floats_sketch
+from datasketches import tdigest_double
 from numpy.typing import NDArray
 
 from swarmx.adapt.example import Example
@@ -50,7 +50,7 @@ class Reservoir:
     seed: int = 0
     used_bytes: int = 0
     _strata: dict[Stratum, _Kept] = field(default_factory=dict)
-    _lengths: dict[tuple[str, str, str], kll_floats_sketch] = field(default_factory=dict)
+    _lengths: dict[tuple[str, str, str], tdigest_double] = field(default_factory=dict)
     _fullest: list[tuple[float, Stratum]] = field(default_factory=list)
     _rng: np.random.Generator = field(init=False)
     _count: int = 0
@@ -97,25 +97,28 @@ class Reservoir:
 
     def snapshot(self) -> tuple[list[Example], dict[str, Any]]:
         """What is kept, and as JSON has it what is known of the calls that are not."""
+        tail = {example.seq for s, kept in self._strata.items() if s[3] for _, _, example in kept.heap}
+        examples = self.draw()[0]
         about = {
+            "tails": [example.seq in tail for example in examples],
             "masses": [[*stratum, kept.mass, kept.at] for stratum, kept in self._strata.items()],
             "lengths": [[*group, b64encode(sketch.serialize()).decode()] for group, sketch in self._lengths.items()],
         }
-        return self.draw()[0], about
+        return examples, about
 
     def restore(self, examples: Sequence[Example], about: dict[str, Any]) -> None:
         """Take over what `snapshot` gave. Raises KeyError or ValueError when it is something else."""
         for kind, model, device, sketch in about["lengths"]:
-            self._lengths[kind, model, device] = kll_floats_sketch.deserialize(b64decode(sketch))
-        for example in examples:
-            self._insert(self._stratum(example), example)
+            self._lengths[kind, model, device] = tdigest_double.deserialize(b64decode(sketch))
+        for example, tail in zip(examples, about["tails"], strict=True):
+            self._insert((example.type, example.model, example.device, bool(tail)), example)
         for kind, model, device, tail, mass, at in about["masses"]:
-            if kept := self._strata.get((kind, model, device, tail)):
+            if kept := self._strata.get((kind, model, device, bool(tail))):
                 kept.mass, kept.at = float(mass), int(at)
 
     def _stratum(self, example: Example) -> Stratum:
         group = (example.type, example.model, example.device)
-        lengths = self._lengths.setdefault(group, kll_floats_sketch(64))
+        lengths = self._lengths.setdefault(group, tdigest_double(100))
         tail = not lengths.is_empty() and example.tokens > float(lengths.get_quantile(TAIL_LEVEL))
         return (*group, tail)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ FEW = 10_000  # calls up to which the whole fit takes less than a minute
 PART = 2048  # examples predicted at once
 AROUND = 1000  # calls before an alarm's own estimate among which a beginning is looked for
 ENOUGH = 20  # fresh rows of a group before its own change counts, not the pool's
-CERTAIN = 3.0  # standard errors that a change must exceed
+CERTAIN = 4.0  # standard errors that a change must exceed; its place was chosen, which makes it look larger
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +99,10 @@ class Job:
     plan: Plan = field(default_factory=Plan)
 
 
-def retrain(job: Job, out: Path, progress: Progress = lambda what, done: None) -> dict[str, Any]:
+def retrain(job: Job, out: Path, progress: Progress = lambda what, done: None, release: bool = False) -> dict[str, Any]:
     """Write the model directory `out`, whole or not at all; returns its metrics, out of fold.
 
+    release : empty the list `job.examples` once they are read, for a process that has no other use for them
     Raises BadInput when there is too little to learn from or the base model has no encoder.
     """
     from swarmx.predict.card import write_card
@@ -117,6 +118,9 @@ def retrain(job: Job, out: Path, progress: Progress = lambda what, done: None) -
     found, embedding = features_of(examples, job.plan.grams)
     learned, moved = rebased(targets_of(examples), job)
     notes = _notes(job, moved)
+    examples = [replace(example, embedding=b"", counts=b"", grams=b"") for example in examples]
+    if release and isinstance(job.examples, list):
+        job.examples.clear()
     with replacing_directory(out) as directory:
         copy_encoder(job.base, directory)
         kinds = [example.type or None for example in examples]

@@ -33,6 +33,7 @@ from swarmx.files import replacing
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 NICE = 10
 ORPHAN_CHECK_S = 0.5
+UNTOUCHED = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,9 @@ class Worker(Protocol):
 class ProcessWorker:
     """A process per job, in `directory`, where what an earlier process left is removed.
 
-    limit_s : of wall time, then it is killed; memory_bytes : of private memory, enforced by the kernel
+    limit_s : of wall time, then it is killed
+    memory_bytes : of resident memory; the kernel refuses private memory beyond `UNTOUCHED` times that, a part of which
+        is never touched
     """
 
     directory: Path
@@ -87,7 +90,7 @@ class ProcessWorker:
         np.savez(place / "examples.npz", weights=job.weights, **pack(job.examples))  # type: ignore[arg-type]
         about = describe(job) | {"memory_bytes": self.memory_bytes, "parent": os.getpid()}
         (place / "job.json").write_text(json.dumps(about))
-        environment = os.environ | dict.fromkeys(THREADS, "1")
+        environment = os.environ | dict.fromkeys(THREADS, "1") | {"MALLOC_ARENA_MAX": "1"}
         with (place / "stderr").open("wb") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "swarmx.adapt.worker", str(place)],
@@ -173,9 +176,9 @@ def main(place: Path) -> int:
     threading.Thread(target=_end_with, args=(int(about["parent"]),), daemon=True).start()
     with np.load(place / "examples.npz") as arrays:
         weights = arrays["weights"]
-        examples = unpack(arrays)
+        job = job_of(about, unpack(arrays), weights)
     try:
-        retrain(job_of(about, examples, weights), place / "model")
+        retrain(job, place / "model", release=True)
         problem = ""
     except BadInput as found:
         problem = str(found)
@@ -190,7 +193,8 @@ def main(place: Path) -> int:
 def _bound(memory_bytes: int) -> None:
     os.nice(NICE)
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = memory_bytes if most == resource.RLIM_INFINITY else min(memory_bytes, most)
+    wanted = int(UNTOUCHED * memory_bytes)
+    limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
 
 
