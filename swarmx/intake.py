@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -44,11 +44,15 @@ class Intake:
     trust: Trust = field(default_factory=Trust)
     levels: Callable[[Call], int] = class_of
     classes: Mapping[str, Priority] = field(default_factory=dict)
+    tiers: Counter[Source] = field(default_factory=Counter)  # entries by who said what is expected of them
     _works: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    _turns: int = 0
     _last: tuple[Prediction, int | None, Lengths] | None = None
 
     def __post_init__(self) -> None:
-        self.hooks = Hooks.of(self.order)
+        order = Hooks.of(self.order)
+        self._stale = order.stale
+        self.hooks = replace(order, stale=self._asked_again)
 
     def classed(self, call: Call) -> Call:
         """The call in the class that its type, else its tenant, was given."""
@@ -62,11 +66,13 @@ class Intake:
 
         A prediction counts while its predictor has not been worse than the lengths observed, see `swarmx.trust`.
         """
-        plain = self.observed.expect(None if self.tier == "pool_mean" else call.type)
+        self._catch_up(cluster)
+        plain = self._plain(call.type)
         if prediction is None or self.tier != "neural":
             prediction = plain
         else:
-            prediction = self.trust.asked(call.id, prediction, plain, call.max_tokens)
+            prediction = self.trust.asked(call.id, prediction, plain, call.max_tokens, call.type)
+        self.tiers[prediction.source] += 1
         lengths = self._lengths(prediction, call.max_tokens)
         waiting = Waiting(call, prediction, lengths, (0, 0.0, 0.0, ""), since_s)
         asked = self._asked(waiting, cluster, batched, since_s)
@@ -84,8 +90,35 @@ class Intake:
         self.observed.observe(call.type, output_tokens)
 
     def again(self, waiting: Waiting, cluster: ClusterState, batched: bool, now: float) -> Key:
-        """Class and key of a waiting call, asked once more."""
+        """Class and key of a waiting call, asked once more; by the prediction that counts now."""
+        self._catch_up(cluster)
+        prediction = self.trust.current(waiting.call.id, self._plain(waiting.call.type))
+        if prediction is not None and prediction is not waiting.prediction:
+            waiting.prediction = prediction
+            waiting.lengths = self._lengths(prediction, waiting.call.max_tokens)
         return self._key(self._asked(waiting, cluster, batched, now))
+
+    def _plain(self, call_type: str | None) -> Prediction:
+        return self.observed.expect(None if self.tier == "pool_mean" else call_type)
+
+    def _asked_again(self) -> Iterable[str]:
+        """Calls whose key the order wants anew, and all that were asked about when the predictor's word has turned."""
+        stale = self._stale()
+        return stale if self.trust.switches == self._turns else [*stale, *self.trust.open()]
+
+    def _catch_up(self, cluster: ClusterState) -> None:
+        """The predictor's word has turned: calls in flight and workflows are looked at by the one that counts now."""
+        if self.trust.switches == self._turns:
+            return
+        self._turns = self.trust.switches
+        self._works.clear()
+        table = cluster.flight_table()
+        for call_id, asked in self.trust.open().items():
+            prediction = self.trust.current(call_id, self._plain(asked.call_type))
+            if prediction is not None and (flight := cluster.flights.get(call_id)) is not None:
+                lengths = self._lengths(prediction, asked.max_tokens)
+                table[flight.row, kernel.F_EXCESS] = lengths.excess
+                table[flight.row, kernel.FLIGHT_COLUMNS :] = lengths.grid
 
     def _key(self, asked: Asked) -> Key:
         call = asked.call

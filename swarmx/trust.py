@@ -1,9 +1,17 @@
-"""Whether a predictor is worth listening to: its losses beside those of the lengths observed per type."""
+"""Whether a predictor is worth listening to: its losses beside those of the lengths observed per type.
+
+Every finished call compares what was predicted of it with what the lengths observed so far would have said. While the
+predictor's running loss is within a limit of theirs it is listened to; else the observed lengths answer, and it goes on
+being compared, so it comes back by itself when it is good again. Bias, order and spread all show in the loss: a biased
+or inverted predictor has the larger one. Where bias or order are seen to be grossly wrong, no slack is left to it.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import math
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,65 +20,169 @@ from swarmx.quantiles import LEVELS
 from swarmx.types import Prediction
 
 Array = NDArray[np.float64]
+Reason = Literal["", "loss", "bias", "rank"]
 UPPER_LEVELS = LEVELS[LEVELS >= 0.5]
 UPPER = LEVELS >= 0.5  # over-estimates hold calls back and under-estimates pile them up; both show in the upper half
-WORST = 100.0  # a single loss counts as at most so many times the other side's running loss
+MEDIAN = int(np.searchsorted(LEVELS, 0.5))
+WORST = 20.0  # a single loss counts as at most so many times the other side's running loss
+FARTHEST = math.log(1000.0)  # a single ratio of observed to predicted counts as at most this
+PAIRS, EVERY = 64, 8  # calls over which the rank correlation is taken, and between two looks at it
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was said of a call that has not ended."""
+
+    said: Prediction
+    plain: Prediction
+    max_tokens: int | None
+    call_type: str | None
+
+    def cut(self, prediction: Prediction) -> Array:
+        """(K,) values, cut at max_tokens as the answer will be."""
+        return (
+            prediction.tokens.values
+            if self.max_tokens is None
+            else np.minimum(prediction.tokens.values, self.max_tokens)
+        )
 
 
 @dataclass
 class Trust:
     """Compares two predictions of each finished call by pinball loss over the upper half of the levels.
 
-    slack : the predictor is listened to while its running loss is at most so many times that of the observed lengths
-    enough : finished calls before anything is concluded; until then it is listened to, unless after a third of
-        them it is `gross` times worse
-    memory : calls over which the losses run; the predictor goes on being compared while nobody listens, so it comes
-        back when it is good again
+    slack : the predictor is listened to while its running loss is at most so many times that of the observed lengths;
+        regain : once it is not, its loss must come down to so many times before it is again
+    first : finished calls before anything is concluded; enough : until then the limit is wider, by `early` (1/n -
+        1/enough), since both losses are still uncertain
+    bias : a median off by this factor leaves no slack, nor does an order of calls that is significantly inverted
+    memory : calls over which the losses run
+    stale_s : older predictors (`Prediction.age_s`) are not listened to; None: any age, the losses tell
     most : calls in flight that are remembered
     """
 
     slack: float = 1.1
+    regain: float = 1.0
+    first: int = 3
     enough: int = 30
-    gross: float = 10.0
+    early: float = 20.0
+    bias: float = 3.0
     memory: int = 200
+    stale_s: float | None = None
     most: int = 100_000
     predictor_loss: float = 0.0
     observed_loss: float = 0.0
+    log_ratio: float = 0.0  # running mean of log (observed / predicted median), and of its square
+    log_square: float = 0.0
+    rank_correlation: float | None = None
     compared: int = 0
-    _open: OrderedDict[str, tuple[Array, Array]] = field(default_factory=OrderedDict)
+    holds: bool = True  # whether the predictor's word counts
+    reason: Reason = ""  # why it does not
+    switches: int = 0  # times that this has changed
+    version: str = ""
+    _open: OrderedDict[str, Asked] = field(default_factory=OrderedDict)
+    _pairs: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=PAIRS))
 
-    @property
-    def holds(self) -> bool:
-        """Whether the predictor's word counts."""
-        if self.compared < self.enough:
-            return 3 * self.compared < self.enough or self.predictor_loss <= self.gross * self.observed_loss
-        return self.predictor_loss <= self.slack * self.observed_loss
+    def asked(
+        self, call_id: str, said: Prediction, plain: Prediction, max_tokens: int | None = None,
+        call_type: str | None = None,
+    ) -> Prediction:  # fmt: skip
+        """Remember both, and return the one that counts.
 
-    def asked(self, call_id: str, said: Prediction, plain: Prediction, max_tokens: int | None = None) -> Prediction:
-        """Remember both, cut at max_tokens as the answer will be, and return the one that counts."""
-        cut = np.inf if max_tokens is None else float(max_tokens)
-        self._open[call_id] = (np.minimum(said.tokens.values, cut), np.minimum(plain.tokens.values, cut))
+        A new model version is heard afresh: what was measured of the one before says nothing of it.
+        """
+        if said.model_version != self.version:
+            self._begin(said.model_version)
+        self._open[call_id] = Asked(said, plain, max_tokens, call_type)
         if len(self._open) > self.most:
             self._open.popitem(last=False)
-        return said if self.holds else plain
+        return self._chosen(said, plain)
+
+    def open(self) -> dict[str, Asked]:
+        """Calls that were asked about and have not ended, by id."""
+        return dict(self._open)
+
+    def current(self, call_id: str, plain: Prediction) -> Prediction | None:
+        """What counts now for a call that was asked about; None for any other."""
+        pair = self._open.get(call_id)
+        return None if pair is None else self._chosen(pair.said, plain)
 
     def ended(self, call_id: str, output_tokens: float) -> None:
-        """The call produced so many tokens. A call that was never asked about is ignored."""
+        """The call produced so many tokens. A call that was never asked about is ignored, and so is one whose
+        prediction is an earlier model's."""
         pair = self._open.pop(call_id, None)
-        if pair is None:
+        if pair is None or pair.said.model_version != self.version:
             return
-        said, plain = (_loss(values, output_tokens) for values in pair)
+        said, plain = pair.cut(pair.said), pair.cut(pair.plain)
         self.compared += 1
         weight = 1 / min(self.compared, self.memory)
-        self.observed_loss += (plain - self.observed_loss) * weight
-        self.predictor_loss += (min(said, WORST * max(self.observed_loss, 1.0)) - self.predictor_loss) * weight
+        self.observed_loss += (_loss(plain, output_tokens) - self.observed_loss) * weight
+        most = WORST * max(self.observed_loss, 1.0)
+        self.predictor_loss += (min(_loss(said, output_tokens), most) - self.predictor_loss) * weight
+        middle = float(said[MEDIAN])
+        ratio = math.log1p(output_tokens) - math.log1p(max(middle, 0.0))
+        ratio = min(max(ratio, -FARTHEST), FARTHEST)
+        self.log_ratio += (ratio - self.log_ratio) * weight
+        self.log_square += (ratio**2 - self.log_square) * weight
+        self._pairs.append((middle, output_tokens))
+        if self.compared % EVERY == 0 and self.compared >= self.enough:
+            self.rank_correlation = _spearman(np.array(self._pairs))
+        self._judge()
 
     def forget(self, call_id: str) -> None:
         """The call will tell nothing: it failed or was withdrawn."""
         self._open.pop(call_id, None)
+
+    def _chosen(self, said: Prediction, plain: Prediction) -> Prediction:
+        old = self.stale_s is not None and said.age_s is not None and said.age_s > self.stale_s
+        return said if self.holds and not old else plain
+
+    def _begin(self, version: str) -> None:
+        self.version, self.compared = version, 0
+        self.predictor_loss = self.observed_loss = self.log_ratio = self.log_square = 0.0
+        self.rank_correlation = None
+        self._pairs.clear()
+        self._turn(True, "")
+
+    def _judge(self) -> None:
+        if self.compared < self.first:
+            return
+        wrong = self._wrong()
+        limit = 1.0 if wrong else self.slack + self.early * max(1 / self.compared - 1 / self.enough, 0.0)
+        if not self.holds:
+            limit = min(limit, self.regain)
+        holds = self.predictor_loss <= limit * self.observed_loss
+        self._turn(holds, "" if holds else wrong or "loss")
+
+    def _wrong(self) -> Reason:
+        """A gross fault, beyond two standard errors; few calls of small spread are taken to spread by a half."""
+        n = min(self.compared, self.memory)
+        spread = math.sqrt(max(self.log_square - self.log_ratio**2, 0.25))
+        if abs(self.log_ratio) > math.log(self.bias) + 2 * spread / math.sqrt(n):
+            return "bias"
+        inverted = self.rank_correlation is not None and self.rank_correlation < -2 / math.sqrt(len(self._pairs))
+        return "rank" if inverted else ""
+
+    def _turn(self, holds: bool, reason: Reason) -> None:
+        self.switches += holds != self.holds
+        self.holds, self.reason = holds, reason
 
 
 def _loss(values: Array, output_tokens: float) -> float:
     """Mean pinball loss over the upper levels, as `swarmx.quantiles.pinball_loss` has it for all of them."""
     gap = output_tokens - values[UPPER]
     return float(np.maximum(UPPER_LEVELS * gap, (UPPER_LEVELS - 1) * gap).mean())
+
+
+def _spearman(pairs: Array) -> float:
+    """Rank correlation of two columns (N, 2), ties at their mean rank; 0 where one is constant."""
+    ranks = [_ranks(column) for column in pairs.T]
+    spread = float(ranks[0].std() * ranks[1].std())
+    return float(np.mean(ranks[0] * ranks[1])) / spread if spread > 0 else 0.0
+
+
+def _ranks(column: Array) -> Array:
+    """Ranks less their mean."""
+    _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
+    middle: Array = np.cumsum(counts) - counts / 2 - len(column) / 2
+    return middle[place]

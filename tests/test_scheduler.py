@@ -10,6 +10,7 @@ from driver import World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swarmx import kernel
 from swarmx.engine import EngineConstants
 from swarmx.presets import PRESETS, preset
 from swarmx.quantiles import LEVELS, QuantileGrid
@@ -123,22 +124,21 @@ def test_late_never_commits_more_kv_than_there_is(data: st.DataObject) -> None:
     states = [replica(f"r{i}", slots=8, kv_capacity_tokens=data.draw(st.integers(200, 1000))) for i in range(3)]
     scheduler = preset("late", engines=KNOWN)
     scheduler.replicas_changed(states, 0.0)
-    flying: dict[str, tuple[str, float]] = {}
+    flying: set[str] = set()
     for i in range(60):
         if flying and data.draw(st.booleans()):
             done = data.draw(st.sampled_from(sorted(flying)))
             decisions = scheduler.finished(CallRecord(done, "m", 0.0, "ok", output_tokens=10), float(i))
-            del flying[done]
+            flying.remove(done)
         else:
             call = Call(f"c{i}", "m", float(i), prompt_tokens=data.draw(st.integers(0, 190)))
             decisions = scheduler.arrive(call, exactly(data.draw(st.floats(1, 300))), float(i))
         for decision in decisions:
             assert isinstance(decision, Start)
-            flight = scheduler.cluster.flights[decision.call_id]
-            flying[decision.call_id] = (decision.replica, flight.need)
-        for state in states:
-            held = [need for r, need in flying.values() if r == state.id]
-            assert sum(held) <= state.kv_capacity_tokens or len(held) == 1
+            flying.add(decision.call_id)
+            r = scheduler.cluster.index[decision.replica]  # what its calls are expected to need, as is known by now
+            held = scheduler.cluster.replicas[kernel.MINE_NEED, r]
+            assert held <= states[r].kv_capacity_tokens + 1e-6 or scheduler.cluster.replicas[kernel.MINE, r] == 1
 
 
 def test_a_call_too_large_for_every_replica_is_rejected_with_the_reason() -> None:
@@ -358,3 +358,22 @@ def test_a_predictor_that_is_always_wrong_loses_its_word_and_the_fallback_answer
     assert sources[0] == "neural"
     assert sources[-1] == "per_type"
     assert not scheduler.intake.trust._open
+
+
+def test_calls_in_flight_and_waiting_are_looked_at_anew_when_the_predictor_loses_its_word() -> None:
+    """Two slots, one of them long taken; three calls end in the other and show that lengths were far too large."""
+    scheduler = preset("late", engines=KNOWN)
+    scheduler.replicas_changed([replica("r0", slots=2)], 0.0)
+    for i in range(8):
+        scheduler.arrive(Call(f"c{i}", "m", 0.0, type="t"), exactly(50_000.0), 0.0)
+    long, ended = "c0", 0
+    while ended < 3:
+        (other,) = (call for call in scheduler._bound if call != long)
+        scheduler.finished(CallRecord(other, "m", 0.0, "ok", type="t", output_tokens=10), 1.0 + ended)
+        ended += 1
+    assert not scheduler.intake.trust.holds
+    assert {w.prediction.source for w in scheduler.queue} == {"pool_mean"}
+    assert max(w.lengths.mean for w in scheduler.queue) < 100
+    scheduler.tick(4.0)
+    row = scheduler.cluster.flights[long].row
+    assert scheduler.cluster.flight_table()[row, -1] < 100  # the largest quantile of what is expected of it
