@@ -8,6 +8,7 @@ from swarmx.admission import Gate
 from swarmx.fairness import Ledger
 from swarmx.inheritance import Inheritance
 from swarmx.ordering import Hooks
+from swarmx.ordering.shut_out import ShutOut
 from swarmx.sharing import Sharing
 from swarmx.types import Call
 from swarmx.waiting import Waiting
@@ -22,11 +23,13 @@ class Observers:
     ledger: Ledger
     inheritance: Inheritance | None = None
     sharing: Sharing = field(default_factory=Sharing)
+    shut_out: ShutOut = field(default_factory=ShutOut)
 
     def entered(self, waiting: Waiting, now: float) -> None:
         """It waits, for the first time or again."""
         self.gate.entered(waiting)
         self.sharing.entered(waiting.call.id, waiting.call.tenant, now)
+        self.shut_out.entered(waiting, now)
 
     def arrived(self, call: Call) -> bool:
         """True when the class of waiting calls may have risen."""
@@ -38,6 +41,7 @@ class Observers:
         self.ledger[waiting.call.tenant].rejected += 1
         self.gate.left(waiting.call.id)
         self.sharing.over(waiting.call.id, waited=True)
+        self.shut_out.left(waiting)
         self._over(waiting)
         self.hooks.withdrawn(waiting, now)
 
@@ -45,6 +49,7 @@ class Observers:
         self.hooks.started(waiting, now)
         self.gate.started(waiting.call.id, now)
         self.sharing.started(waiting.call.id, waiting.call.prompt_tokens, now)
+        self.shut_out.started(waiting, now)
         self.ledger.dispatch(waiting.call.tenant, now - waiting.since_s)
 
     def progressed(self, waiting: Waiting, tokens: float, now: float) -> None:
@@ -75,6 +80,7 @@ class Observers:
         self.hooks.withdrawn(waiting, now)
         self.gate.left(waiting.call.id)
         self.sharing.over(waiting.call.id, waited=True)
+        self.shut_out.left(waiting)
         self._over(waiting)
 
     def _over(self, waiting: Waiting) -> None:

@@ -42,7 +42,7 @@ PARTS: dict[str, Callable[..., Any]] = {
     "reserve": Reserve, "pacing": Pacing,
 }  # fmt: skip
 WALK = ("harm_weight", "prefix_weight", "wait_weight")
-TIER = ("overtakes", "hold_services", "hold_s", "share")
+TIER = ("overtakes", "hold_services", "hold_s", "share", "tenant_services")
 OBJECTS = ("placement", "late")  # only Python sets these
 KNOWN = (*(f.name for f in fields(Combination) if f.name not in OBJECTS), *WALK, *TIER, "work_weight")
 
@@ -51,7 +51,8 @@ def combined(parts: Combination, options: Mapping[str, Any]) -> Combination:
     """The combination with these options in the place of its own.
 
     options : fields of `Combination`, as objects or spelled; `harm_weight`, `prefix_weight`, `wait_weight` of the walk;
-        `overtakes`, `hold_services`, `hold_s`, `share` of the starvation tier; `work_weight` of oldest_workflow
+        `overtakes`, `hold_services`, `hold_s`, `share`, `tenant_services` of the starvation tier; `work_weight` of
+        oldest_workflow
     Raises BadInput, naming the place, for an unknown name or a value that will not do.
     """
     left = dict(options)

@@ -255,7 +255,7 @@ class Scheduler:
     def _due(self, now: float) -> tuple[list[Waiting], list[Waiting]]:
         if self.aging is None:
             return [], []
-        return self.aging.split(self.queue, self.mean_service_s, now)
+        return self.aging.split(self.queue, self.observers.shut_out, self.mean_service_s, now)
 
     def usable(self, waiting: Waiting, now: float) -> NDArray[np.bool_]:
         """(R,) replicas that may serve the call now."""

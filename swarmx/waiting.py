@@ -186,6 +186,10 @@ class WaitingQueue:
         """(WAITING_COLUMNS,) numbers of one call, a copy."""
         return self._numbers[:, waiting.row].copy()
 
+    def make_due(self, waiting: Waiting) -> None:
+        """Note that the call is due, for whatever reason; it is in the order after that."""
+        self._numbers[kernel.W_DUE, waiting.row] = kernel.SKIP
+
     def mark_due(self, overtakes: int, since_s: Sequence[float]) -> list[int]:
         """Places of calls that were overtaken so often or have waited since then; they are due from now on.
 

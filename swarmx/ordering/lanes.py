@@ -91,14 +91,18 @@ class LaneQueue(WaitingQueue):
         self.add(waiting)
         self._count[name] -= 1
 
+    def make_due(self, waiting: Waiting) -> None:
+        """As in `WaitingQueue`; a call behind its lane's front comes into the order."""
+        self._offer(waiting)
+        super().make_due(waiting)
+
     def mark_due(self, overtakes: int, since_s: Sequence[float]) -> list[int]:
         """As in `WaitingQueue`; calls behind their lane's front that have waited since then come into the order too."""
         for level, heap in enumerate(self._behind):
             while heap and heap[0][0] <= since_s[level]:
                 waiting = heappop(heap)[2]
-                if waiting.key[1] == inf and self.get(waiting.call.id) is waiting:
-                    score = self._order.score(self._order.lane(waiting.call))
-                    self.move(waiting, (waiting.level, score, waiting.order_key, waiting.call.id))
+                if self.get(waiting.call.id) is waiting:
+                    self._offer(waiting)
         return super().mark_due(overtakes, since_s)
 
     def settle(self) -> None:
@@ -111,6 +115,11 @@ class LaneQueue(WaitingQueue):
         for level, name in moved:
             if (level, name) in self._lanes:
                 self._line_up(level, name)
+
+    def _offer(self, waiting: Waiting) -> None:
+        if waiting.key[1] == inf:
+            score = self._order.score(self._order.lane(waiting.call))
+            self.move(waiting, (waiting.level, score, waiting.order_key, waiting.call.id))
 
     def _line_up(self, level: int, name: str) -> None:
         """Put the lane's front where its score says."""

@@ -28,7 +28,7 @@ def world(order: str, share: float) -> Scheduler:
         "fcfs": Fcfs, "priority": lambda: Priority(hold_s=HOLD_S), "sjf": Sjf,
         "fair_share": lambda: FairShare(floors={"a": 0.2}, charge="calls"),
     }[order]()  # fmt: skip
-    aging = Aging(overtakes=2**62, hold_services=inf, hold_s=HOLD_S, share=share)
+    aging = Aging(overtakes=2**62, hold_services=inf, hold_s=HOLD_S, share=share, tenant_services=inf)
     return preset("central_fcfs", 0, {"d": EngineConstants(1.0)}, order=made, aging=aging, tier="neural")
 
 

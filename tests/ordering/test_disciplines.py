@@ -301,3 +301,20 @@ def test_the_longest_path_goes_first_in_a_ready_list() -> None:
     keys = {n: order.key(asked(Call(n, "m", 0.0, workflow_id="w"))) for n in DIAMOND.nodes}
     assert keys["w/a"] < keys["w/b"]
     assert keys["w/c"] < keys["w/d"]
+
+
+def test_justitia_without_a_capacity_keeps_time_by_what_is_served() -> None:
+    order = Justitia()
+    scheduler = preset("central_fcfs", 0, {"d": EngineConstants(1.0)}, order=order, aging=None, tier="neural")
+    scheduler.replicas_changed([ReplicaState("r", "m", "d")], 0.0)
+    sure = Prediction(QuantileGrid.point(100.0))
+    for i in range(3):
+        scheduler.arrive(Call(f"c{i}", "m", 0.0, prompt_tokens=10, workflow_id=f"w{i}"), sure, 0.0)
+    cost = 10 * 100 + 100**2 / 2
+    scheduler.progress("c0", 50.0, 50.0)
+    assert order._time == pytest.approx((10 * 50 + 50**2 / 2) / 3)  # three agents share what has been served
+    scheduler.finished(CallRecord("c0", "m", 0.0, "ok", output_tokens=70), 70.0)  # shorter than expected
+    assert order._time == pytest.approx(cost / 3)
+    for i in (1, 2):
+        scheduler.finished(CallRecord(f"c{i}", "m", 0.0, "ok", output_tokens=100), 100.0 * i)
+    assert not order._served and order._time == pytest.approx(cost)  # nothing is left under ideal sharing either

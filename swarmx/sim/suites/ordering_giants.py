@@ -24,15 +24,17 @@ from swarmx.sim.synthetic import Sizes, giants
 from swarmx.sim.workload import poisson
 
 POLICIES = (
-    "led", "fcfs", "oldest, c = 0", "oldest, c = 0.25", "oldest, c = 1", "justitia", "fair_share", "vtc", "las",
+    "led", "fcfs", "oldest, c = 0", "oldest, c = 0.25", "oldest, no tenant bound", "oldest, c = 1", "justitia",
+    "fair_share", "vtc", "las",
 )  # fmt: skip
 TENANTS = 10  # giants belong to the first, small workflows to the others
 
 
-def _order(policy: str, rate: float) -> Order | LaneOrder:
+def _order(policy: str) -> Order | LaneOrder:
     known: dict[str, Order | LaneOrder] = {
         "fcfs": Fcfs(), "oldest, c = 0": OldestWorkflow(0.0), "oldest, c = 0.25": OldestWorkflow(0.25),
-        "oldest, c = 1": OldestWorkflow(1.0), "justitia": Justitia(rate, "vtc"), "fair_share": FairShare(charge="work"),
+        "oldest, c = 1": OldestWorkflow(1.0), "oldest, no tenant bound": OldestWorkflow(0.25),
+        "justitia": Justitia(cost="vtc"), "fair_share": FairShare(charge="work"),
         "vtc": Vtc(), "las": Las(),
     }  # fmt: skip
     return known[policy]
@@ -53,8 +55,8 @@ def build(policy: str, load: float, seed: int, short: bool) -> Trial:
     if policy == "led":
         scheduler = preset("least_outstanding_per_speed", seed, engines)
     else:
-        per_s = 2 * rate.tokens_per_s["model"]  # cost p + 2d, without prompts
-        scheduler = preset("late", seed, engines, order=_order(policy, per_s), aging=Aging())
+        aging = Aging(tenant_services=np.inf) if policy == "oldest, no tenant bound" else Aging()
+        scheduler = preset("late", seed, engines, order=_order(policy), aging=aging)
 
     def measure(table: CallTable) -> Figures:
         giant = np.array([w.tenant == "giant" for w in workload.workflows])
@@ -64,9 +66,27 @@ def build(policy: str, load: float, seed: int, short: bool) -> Trial:
             "small_p99_s": percentiles(latency[~giant])[2],
             "small_slowdown": float(np.mean(latency[~giant] / alone[~giant])),
             "giant_median_s": float(np.median(latency[giant])) if giant.any() else 1.0,
+            **shut_out(table),
         }
 
     return Trial(workload, replicas, scheduler, no_limit(workload), Calibrated(found), measure=measure)
+
+
+def shut_out(table: CallTable) -> Figures:
+    """Longest time of a small tenant with calls waiting and without a start, and that time over its bound.
+
+    The bound: `Aging.tenant_services` mean service times, and as many longest calls as there are tenants, and one more.
+    """
+    tenant = np.array([w.tenant for w in table.workload.workflows])[table.workflow]
+    service = table.finished_s - table.dispatched_s
+    worst = 0.0
+    for name in np.unique(tenant[tenant != "giant"]):
+        rows = np.flatnonzero(tenant == name)
+        waits, starts = np.sort(table.arrival_s[rows]), np.sort(table.dispatched_s[rows])
+        since = np.maximum(waits, np.concatenate([[0.0], starts[:-1]]))  # of the i-th start: the later of the two
+        worst = max(worst, float(np.max(starts - since)))
+    bound = Aging().tenant_services * float(service.mean()) + (TENANTS + 1) * float(service.max())
+    return {"worst_shut_out_s": worst, "worst_shut_out_over_bound": worst / bound}
 
 
 SUITE = Contest(
@@ -84,6 +104,14 @@ def claims(seeds: Sequence[int], short: bool) -> dict[str, float]:
     return {
         "p99_oldest_vs_led": SUITE.ratio("p99_s", "oldest, c = 0.25", "led", load, seeds, short),
         "p99_oldest_vs_fcfs": SUITE.ratio("p99_s", "oldest, c = 0.25", "fcfs", load, seeds, short),
+        "p99_oldest_vs_oldest_without_tenant_bound": SUITE.ratio(
+            "p99_s", "oldest, c = 0.25", "oldest, no tenant bound", load, seeds, short
+        ),
+        "worst_shut_out_s": SUITE.figures("oldest, c = 0.25", load, seeds, short)["worst_shut_out_s"],
+        "worst_shut_out_s_without_tenant_bound": SUITE.figures("oldest, no tenant bound", load, seeds, short)[
+            "worst_shut_out_s"
+        ],
+        "worst_shut_out_over_bound": SUITE.figures("oldest, c = 0.25", load, seeds, short)["worst_shut_out_over_bound"],
         "small_p99_oldest_vs_led": SUITE.ratio("small_p99_s", "oldest, c = 0.25", "led", load, seeds, short),
         "small_p99_fair_share_vs_led": SUITE.ratio("small_p99_s", "fair_share", "led", load, seeds, short),
         "giant_median_fair_share_vs_oldest": SUITE.ratio(

@@ -20,7 +20,7 @@ from swarmx.quantiles import QuantileGrid
 from swarmx.sim import CallTable, Cluster, ReplicaSpec, SimCall, SimWorkflow, Timing, arriving
 from swarmx.sim.arms import cut_tokens, noise_of
 from swarmx.sim.capacity import capacity
-from swarmx.sim.suites.ordering import Contest, Figures, Trial, no_limit
+from swarmx.sim.suites.ordering import Array, Contest, Figures, Trial, no_limit
 from swarmx.sim.workload import poisson
 from swarmx.types import Prediction
 
@@ -28,8 +28,8 @@ ENGINE = EngineConstants(0.02, 0.0002, 1e-7, 5e-5)
 SERVER = ReplicaSpec("server", batched=True, slots=64, service=ENGINE, kv_capacity_tokens=8_000)
 KINDS = ((60.0, 0.5), (250.0, 0.3), (1000.0, 0.2))  # mean output tokens of an agent's calls, share of agents
 POLICIES = (
-    "vtc", "justitia", "justitia, cost p + 2d", "justitia, 25 % error", "justitia, 50 % error", "justitia, 100 % error",
-    "fcfs", "las", "sjf",
+    "vtc", "justitia", "justitia, fixed capacity", "justitia, cost p + 2d", "justitia, 25 % error",
+    "justitia, 50 % error", "justitia, 100 % error", "fcfs", "las", "sjf",
 )  # fmt: skip
 
 
@@ -84,10 +84,11 @@ def served_per_s(seed: int, count: int) -> float:
     return capacity(Cluster((SERVER,)), found, seed).tokens_per_s["model"] * per_token
 
 
-def _order(policy: str, rate: float, ratio: float) -> Order | LaneOrder:
-    """ratio : what p + 2d is of p·d + d²/2 over all agents, so that both costs run on the same clock."""
+def _order(policy: str, rate: float) -> Order | LaneOrder:
+    if policy == "justitia, fixed capacity":
+        return Justitia(rate)
     if policy.startswith("justitia"):
-        return Justitia(rate * ratio, "vtc") if "2d" in policy else Justitia(rate)
+        return Justitia(cost="vtc" if "2d" in policy else "memory")
     plain: dict[str, Order | LaneOrder] = {
         "vtc": Vtc(per="workflow"), "fcfs": Fcfs(), "las": Las(), "sjf": Sjf(per="workflow")
     }  # fmt: skip
@@ -100,22 +101,37 @@ def build(policy: str, load: float, seed: int, short: bool) -> Trial:
     rate = served_per_s(seed, count)
     mean = float(np.mean([cost_of(w.calls) for w in found]))
     workload = arriving(found, load * rate / mean, poisson, np.random.default_rng([seed, 12]))
-    simple = sum(c.prompt_tokens + 2 * c.output_tokens for w in found for c in w.calls)
-    order = _order(policy, rate, simple / (mean * count))
+    order = _order(policy, rate)
     error = float(policy.split()[1]) / 100 if "error" in policy else 0.0
     # the tier is off: it would mend what a discipline does to big agents, which is what is measured here
     scheduler = preset("late", seed, {"default": ENGINE}, order=order, aging=None)
 
     def measure(table: CallTable) -> Figures:
-        demands = [Demand(w.arrival_s, cost_of(w.calls)) for w in workload.workflows]
-        ideal = np.array(ideal_finish_s(demands, rate))
         ends = table.workflow_latency_s() + table.workflow_arrival_s
-        largest_call = max(cost_of([c]) for c in workload.calls())
-        bound = (max(d.cost for d in demands) + largest_call) / rate
-        return {"worst_delay_over_bound": float(np.max(ends - ideal)) / bound, "bound_s": bound}
+        costs = [cost_of(w.calls) for w in workload.workflows]
+        done = served_by(table, np.concatenate([table.workflow_arrival_s, ends]))
+        demands = [Demand(float(at), cost) for at, cost in zip(done[: len(costs)], costs, strict=True)]
+        ideal = np.array(ideal_finish_s(demands, 1.0))
+        bound = max(costs) + max(cost_of([c]) for c in workload.calls())
+        worst = float(np.max(done[len(costs) :] - ideal))
+        return {"worst_delay_over_bound": worst / bound, "bound_s": bound / rate}
 
     timing = Timing(progress_period_s=0.5)
     return Trial(workload, Cluster((SERVER,)), scheduler, no_limit(workload), Told(error), timing, measure)
+
+
+def served_by(table: CallTable, times_s: Array) -> Array:
+    """Cost that the server has served until each time: the clock on which ideal sharing has the same service to give.
+
+    A call's tokens are taken to come evenly between its start and its end.
+    """
+    prompt = np.array([c.prompt_tokens for c in table.workload.calls()], dtype=np.float64)
+    begin, length = table.started_s, table.finished_s - table.started_s
+    out = np.empty(len(times_s))
+    for i, now in enumerate(times_s):
+        tokens = table.output_tokens * np.clip((now - begin) / length, 0, 1)
+        out[i] = float(np.sum(prompt * tokens + tokens**2 / 2))
+    return out
 
 
 SUITE = Contest(
@@ -129,12 +145,20 @@ SUITE = Contest(
 
 
 def claims(seeds: Sequence[int], short: bool) -> dict[str, float]:
-    """The paper's claims, at the highest load."""
+    """The paper's claims, at the highest load: agents that come faster than they can be served while they come.
+
+    The load of the paper's runs is not in what could be read; at a load below 1 the ratio is nearer to 1.
+    """
     load, mine = SUITE.loads[-1], SUITE.figures("justitia", SUITE.loads[-1], seeds, short)
     return {
         "jct_ratio_vs_vtc": SUITE.ratio("mean_s", "justitia", "vtc", load, seeds, short),
+        "jct_ratio_vs_vtc_load_0.95": SUITE.ratio("mean_s", "justitia", "vtc", 0.95, seeds, short),
+        "jct_ratio_of_fixed_capacity": SUITE.ratio(
+            "mean_s", "justitia, fixed capacity", "justitia", load, seeds, short
+        ),
         "p99_ratio_vs_vtc": SUITE.ratio("p99_s", "justitia", "vtc", load, seeds, short),
         "jct_ratio_of_cost_p_plus_2d": SUITE.ratio("mean_s", "justitia, cost p + 2d", "justitia", load, seeds, short),
         "jct_ratio_at_100_percent_error": SUITE.ratio("mean_s", "justitia, 100 % error", "vtc", load, seeds, short),
         "worst_delay_over_bound": mine["worst_delay_over_bound"],
+        "worst_delay_over_bound_vtc": SUITE.figures("vtc", load, seeds, short)["worst_delay_over_bound"],
     }
