@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 EMPTY = np.zeros((0, 0))
 NONE_BLOCKED = np.zeros((0, 0), dtype=np.bool_)
 FIRST_CHUNK = 8
-LOOK_AT_ALL, LOOK_AT = 64, 16
+LOOK_AT_ALL, LOOK_AT = 64, 8  # replicas; of each kind: 8 cost .06 % more than all, 4 .14 %, and 2 .5 %
 WAIT_WEIGHT = 4.0
 
 

@@ -166,7 +166,7 @@ class ClusterState:
         if not self._on[i]:
             self._usage[i].heard_s = now
         queued = bool(table[kernel.MINE, i] + table[kernel.OTHER, i] >= table[kernel.SLOTS, i])
-        mean = min(lengths.mean, min(table[kernel.CONTEXT, i], table[kernel.KV_CAPACITY, i]) - prompt)
+        mean = min(lengths.mean, table[kernel.CONTEXT, i] - prompt, table[kernel.KV_CAPACITY, i] - prompt)
         need = prompt + mean / 2
         marks = self._usage[i].marks()
         self.flights[call_id] = Flight(call_id, self.states[i].id, row, now, uncached, need, queued, now, marks, blocks)
@@ -270,8 +270,7 @@ class ClusterState:
 
     def refresh(self, now: float) -> int:
         """Bring N, KV, REMAINING and TAU up to `now`; returns how many usable replicas have a free slot."""
-        count = len(self._ids)
-        begin = self._refreshed % max(count, 1)
+        count, begin = len(self._ids), self._refreshed % max(len(self._ids), 1)
         self._refreshed = begin + REFRESH_ROWS
         return int(kernel.refresh(self.replicas, self._rows, count, begin, REFRESH_ROWS, LEVELS, now))
 
