@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from swarmx.adapters.ray_serve.deciding import decider
+from swarmx.adapters.ray_serve.deciding import Decider, decider
 from swarmx.adapters.ray_serve.receipts import Sender
 
 log = logging.getLogger("ray.serve")
@@ -38,7 +38,7 @@ class SwarmXAutoscalingPolicy:
         if self.decider is None:
             return _serves_own(ctx), {"swarmx_problem": self.problem}
         if self.sender is None:
-            self.decider.on_receipt = self.sender = Sender(ctx.app_name or "")
+            self.sender = _reporting(self.decider, ctx)
         target = self.decider.targets({ctx.deployment_name: ctx})[ctx.deployment_name]
         return target, {"swarmx_failures": self.decider.failures}
 
@@ -61,7 +61,7 @@ class SwarmXApplicationPolicy:
         found: dict[str, int] = {}
         if self.decider is not None and ours:
             if self.sender is None:
-                self.decider.on_receipt = self.sender = Sender(next(iter(ours.values())).app_name or "")
+                self.sender = _reporting(self.decider, next(iter(ours.values())))
             found = self.decider.targets(ours)
         targets: dict[Any, float] = {}
         for id_, ctx in contexts.items():
@@ -73,13 +73,19 @@ class SwarmXApplicationPolicy:
         return not self.names or ctx.deployment_name in self.names
 
 
-def _made(**arguments: Any) -> tuple[Any, str]:
+def _made(**arguments: Any) -> tuple[Decider | None, str]:
     """The decider, or None and the problem, which is logged."""
     try:
         return decider(**arguments), ""
     except Exception as problem:
         log.error("swarmx does not scale, Serve's own policy does: %s", problem)
         return None, str(problem)
+
+
+def _reporting(made: Decider, ctx: Any) -> Sender:
+    sender = Sender(ctx.app_name or "")
+    made.on_receipt, made.on_failure = sender, sender.failed
+    return sender
 
 
 def _serves_own(ctx: Any) -> float:

@@ -7,6 +7,7 @@ last one is repeated.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -55,6 +56,7 @@ class Decider:
     units: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     on_receipt: OnReceipt = lambda receipt: None
+    on_failure: Callable[[], None] = lambda: None
     failures: int = 0
     decisions: int = 0
     _deployments: dict[str, Deployment] = field(default_factory=dict)
@@ -73,7 +75,9 @@ class Decider:
             return {name: self._decided.get(name, held[name]) for name in contexts}
         except Exception as problem:  # whatever it is, the deployment keeps its replicas
             self.failures += 1
-            self._complain(contexts, problem)
+            with contextlib.suppress(Exception):
+                self._complain(contexts, problem)
+                self.on_failure()
             return held
 
     def _decide(self, contexts: Mapping[str, Any], now: float) -> None:

@@ -17,7 +17,7 @@ from swarmx.scaling.decisions import ScaleReceipt
 
 log = logging.getLogger("ray.serve")
 NAME, NAMESPACE = "swarmx_scaling_receipts", "serve"
-KEPT, PATIENCE_S = 200, 30.0
+KEPT, PATIENCE_S = 200, 120.0
 
 
 class Shelf:
@@ -40,9 +40,22 @@ class Sender:
         self.application = application
         self._thread = ThreadPoolExecutor(1, "swarmx-receipts")
         self._shelf: Any = None  # kept: an actor ends when whoever made it holds it no more
+        self._failures: Any = None
 
     def __call__(self, receipt: ScaleReceipt) -> None:
         self._thread.submit(self._send, receipt)
+
+    def failed(self) -> None:
+        """A decision could not be made: counted as the Ray metric `swarmx_scaling_failures`."""
+        self._thread.submit(self._count)
+
+    def _count(self) -> None:
+        from ray.util import metrics
+
+        if self._failures is None:
+            about = "Decisions that the swarmx autoscaling policy could not make; replicas stay as they are."
+            self._failures = metrics.Counter("swarmx_scaling_failures", about, tag_keys=("application",))
+        self._failures.inc(1, tags={"application": self.application})
 
     def _send(self, receipt: ScaleReceipt) -> None:
         row = asdict(receipt)
