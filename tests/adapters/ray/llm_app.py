@@ -19,9 +19,9 @@ from ray.llm._internal.serve.core.engine.protocol import LLMEngine
 from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
 from starlette.requests import Request
 
-from swarmx.adapters.envoy.body import prefix_blocks
 from swarmx.adapters.mock_replica.replica import MockReplica
 from swarmx.adapters.mock_replica.rule import HiddenRule
+from swarmx.adapters.prompts import prefix_blocks
 from swarmx.adapters.ray_serve.counters import router_of
 from swarmx.adapters.ray_serve.llm import SwarmXLLMServer
 from swarmx.engine import EngineConstants
