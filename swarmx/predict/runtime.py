@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from swarmx.errors import BadInput
 from swarmx.predict.baselines import GroupQuantiles
 from swarmx.predict.bundle import read_json, read_manifest
-from swarmx.predict.cache import ByteCache
+from swarmx.predict.cache import ByteCache, digest
 from swarmx.predict.calibrate import Calibration, ordered
 from swarmx.predict.embed import TextEncoder, session
 from swarmx.predict.features import Features, Reading, features
 from swarmx.predict.targets import CALLS, TOKENS, WORK
+from swarmx.predict.text import text_of
 from swarmx.quantiles import LEVELS, QuantileGrid
 from swarmx.types import Call, CallRecord, Prediction, Source
 
@@ -61,6 +62,7 @@ class Predictor:
     ) -> None:  # fmt: skip
         self.manifest, self.fallback, self.encoder, self.heads = manifest, fallback, encoder, heads
         self.readings: ByteCache[Reading] = ByteCache(cache_bytes)
+        self.answers: ByteCache[Array] = ByteCache(cache_bytes // 4)
         self.targets: tuple[str, ...] = tuple(manifest["targets"])
         self.version: str = manifest["version"]
         self._types = {name: i + 1 for i, name in enumerate(manifest["types"])}
@@ -81,7 +83,8 @@ class Predictor:
     ) -> Predictor:
         """Read a directory that `swarmx train` wrote, checking every file against the manifest; runs no code from it.
 
-        threads : of one prediction; cache_bytes : bound of each of two caches, of embeddings and of what was read
+        threads : of one prediction; cache_bytes : bound of each of the caches: of embeddings, of what was
+            read of a text, and (a quarter of it) of answers to calls that come again, as retries and samples do
         gpu_bytes : the encoder runs on a GPU and takes at most this much of its memory
         Raises BadInput when a file is missing, altered or unusable.
         """
@@ -126,7 +129,7 @@ class Predictor:
         sources: list[Source] = []
         for start in range(0, len(calls), BATCH):
             part = calls[start : start + BATCH]
-            values[start : start + len(part)], found = self._batch(part)
+            values[start : start + len(part)], found = self._recalled(part)
             sources.extend(found)
         return Grids(self.targets, self._capped(values, calls), tuple(sources))
 
@@ -136,6 +139,26 @@ class Predictor:
         tokens = self.targets.index(TOKENS)
         values[:, tokens] = np.minimum(values[:, tokens], caps)
         return values
+
+    def _recalled(self, calls: Sequence[Call | CallRecord]) -> tuple[Array, list[Source]]:
+        """Calls that have been answered before from memory, the others by `_batch`."""
+        if self.heads is None:
+            return self._by_type(calls)
+        keys = [_key(call) for call in calls]
+        rows = [None if key is None else self.answers.get(key) for key in keys]
+        values = np.empty((len(calls), len(self.targets), len(LEVELS)))
+        sources: list[Source] = ["neural"] * len(calls)
+        fresh = [i for i, row in enumerate(rows) if row is None]
+        if fresh:
+            values[fresh], found = self._batch([calls[i] for i in fresh])
+            for i, source in zip(fresh, found, strict=True):
+                sources[i] = source
+                if source == "neural" and (key := keys[i]) is not None:
+                    self.answers.put(key, values[i].copy(), values[i].nbytes)
+        for i, row in enumerate(rows):
+            if row is not None:
+                values[i] = row
+        return values, sources
 
     def _batch(self, calls: Sequence[Call | CallRecord]) -> tuple[Array, list[Source]]:
         """Network where it answers, one call at a time when a batch fails, quantiles of the type for the rest."""
@@ -208,6 +231,15 @@ class Predictor:
             return prediction
         downstream = {name[len(CALLS) :]: grid for name, grid in by_target.items() if name.startswith(CALLS)}
         return replace(prediction, downstream=downstream, remaining_tokens=by_target[WORK])
+
+
+def _key(call: Call | CallRecord) -> bytes | None:
+    """What the network's answer depends on, as a digest; None where the call is too odd to have one."""
+    try:
+        about = (call.type, call.model, call.parent_id is None, call.prompt_tokens)
+        return digest((text_of(call.prompt), repr(about)))
+    except Exception:  # `_batch` meets the same oddity and falls back
+        return None
 
 
 def _width(graph: InferenceSession | None, name: str) -> int | None:

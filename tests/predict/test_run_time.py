@@ -75,6 +75,22 @@ def test_what_was_read_is_not_read_again(predictor: Predictor) -> None:
     assert len(predictor.readings) == before + 1
 
 
+def test_a_call_that_comes_again_is_answered_from_memory_under_its_own_cap() -> None:
+    class Broken:
+        def run(self, *_: object) -> None:
+            raise RuntimeError("must not be asked")
+
+    predictor = Predictor.load(shipped())
+    [first] = predictor.predict([call("Tell it again.")])
+    predictor.heads = Broken()  # type: ignore[assignment]
+    again, capped, other = predictor.predict(
+        [call("Tell it again."), call("Tell it again.", max_tokens=3), call("Tell it again.", type="chat")]
+    )
+    np.testing.assert_array_equal(again.tokens.values, first.tokens.values)
+    assert again.source == capped.source == "neural" and capped.tokens.values[-1] == 3
+    assert other.source != "neural"
+
+
 def test_the_same_text_of_another_call_keeps_what_belongs_to_the_call(predictor: Predictor) -> None:
     root, child = predictor.grids([call("Go on with it."), call("Go on with it.", parent_id="p")]).values
     assert not np.array_equal(root, child)
@@ -83,7 +99,7 @@ def test_the_same_text_of_another_call_keeps_what_belongs_to_the_call(predictor:
 def test_readings_stay_within_their_bytes() -> None:
     predictor = Predictor.load(shipped(), cache_bytes=30_000)
     predictor.predict([call(prose(60, seed)) for seed in range(60)])
-    assert 0 < predictor.readings.used_bytes <= 30_000
+    assert 0 < predictor.readings.used_bytes <= 30_000 and 0 < predictor.answers.used_bytes <= 7_500
     assert predictor.encoder is not None and predictor.encoder.cache.used_bytes <= 30_000
 
 
