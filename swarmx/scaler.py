@@ -50,7 +50,7 @@ class Scaler:
     bounds: Bounds = NO_BOUNDS
     settings: Mapping[str, PoolSettings] = field(default_factory=dict)
     budget: float | None = None
-    move_gain: float = 0.3
+    move_gain: float = 0.6
     redeploy_cost: float = 0.0
     with_receipts: bool = True
     memory: dict[str, Memory] = field(default_factory=dict)

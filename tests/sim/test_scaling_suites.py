@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from swarmx.scaling import SCALERS
+from swarmx.sim.report import Meta
+from swarmx.sim.report_html import render
+from swarmx.sim.report_text import verdict
+from swarmx.sim.scaling.agents import agents
 from swarmx.sim.suites import FULL, QUICK, SUITES, Material
+from swarmx.sim.suites.evaluation import evaluate
 from swarmx.sim.suites.scaling import CURVES, Scaling, family
 from swarmx.sim.suites.scaling_regimes import ARRIVALS
 from swarmx.sim.suites.summary import rows_of
@@ -78,3 +83,18 @@ def test_a_file_that_is_no_table_is_answered_with_its_name(tmp_path: Path) -> No
     path.write_text("no table")
     with pytest.raises(BadInput, match=r"broken\.parquet"):
         azure_calls(path, 0)
+
+
+@pytest.mark.slow
+def test_a_suite_becomes_a_report_with_costs_at_equal_latency_and_a_page() -> None:
+    small = Scaling(
+        "scaling_small", "a few agent runs", lambda: {"short": lambda seed, span_s: agents(seed, span_s=300)}
+    )
+    meta = Meta([0, 1, 2], "abc", {"name": "made up"}, {}, {}, "swarmx evaluate", "now")
+    plan = replace(QUICK.only(["tail_demand"]), seeds=(0, 1, 2))
+    found = evaluate(NOTHING, [small], plan, meta, processes=1)
+    rows = {row.policy: row for row in found.rows if row.level == "workflow"}
+    assert "tail_demand_at_equal_p95_ratio" in rows["hpa"].extra
+    assert not any("at_equal" in name for name in rows["tail_demand"].extra)
+    assert "scaling_small" in render(found)
+    assert "On short:" in verdict(found)
