@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,6 +44,13 @@ def train(
     encoder: Annotated[
         Path | None, typer.Option(help="Directory with an encoder; default: the shipped one.", show_default=False)
     ] = None,
+    target_config: Annotated[
+        Path | None,
+        typer.Option(
+            help="config.json of the target model: build and teach a small encoder of its kind first.",
+            show_default=False,
+        ),
+    ] = None,
     mlflow: Annotated[
         str | None,
         typer.Option(metavar="URI", help="Also record the run in this MLflow tracking store.", show_default=False),
@@ -70,12 +79,22 @@ def train(
     config = TrainConfig(
         fit=FitConfig(seed=seed, epochs=max(epochs // 3, 1) if quick else epochs), encoder=encoder, plots=not quick
     )
+    if target_config is not None and encoder is not None:
+        raise BadInput("--target-config builds an encoder and --encoder names one; give one of them")
     place = _workplace(log, on, ray_address, encoders, embeddings)
     with place as (records, means), reporting(quiet=as_json) as progress:
+        if target_config is not None:
+            from swarmx.predict.target_encoder import build_encoder
+
+            built = out.parent / f".{out.name}.encoder"
+            build_encoder(target_config, records, built, progress, seed, epochs=2 if quick else 8)
+            config = replace(config, encoder=built)
         if on is Where.here:
             metrics = train_resumable(records, out, config, progress)
         else:
             metrics = fit(records, out, config, progress, means=means)
+    if target_config is not None:
+        shutil.rmtree(built, ignore_errors=True)
     if mlflow:
         from swarmx.predict.tracking import track
 
