@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from swarmx.sim import report_ordering as ordering
 from swarmx.sim import report_scaling as scaling
 from swarmx.sim.report import Ratio, Report, Row
 
@@ -167,7 +168,8 @@ def verdict(report: Report) -> str:
     """The last lines of `swarmx evaluate`: what each suite's cluster would gain, or that there is nothing."""
     suites = list(dict.fromkeys(suite for suite, _ in groups(report)))
     scaled = [line for suite in suites for line in scaling.sentences(report, suite)]
-    if scaled and all(suite.startswith(scaling.PREFIX) for suite in suites):
+    scaled += [line for suite in suites for line in ordering.sentences(report, suite)]
+    if scaled and all(suite.startswith((scaling.PREFIX, ordering.PREFIX)) for suite in suites):
         return "\n".join(scaled)
     if len(suites) == 1:
         return " ".join(headline(report, suites[0]))
@@ -198,6 +200,8 @@ def table(report: Report, suite: str, regime: str, width: int = 80) -> Table:
     """
     if suite.startswith(scaling.PREFIX):
         return scaling.table(report, suite, regime)
+    if suite.startswith(ordering.PREFIX):
+        return ordering.table(report, suite, regime)
     at = main_load(report, suite, regime)
     others = [load for load in loads(report, suite, regime) if load != at] if width >= ROOMY else []
     rows = sorted(rows_at(report, suite, regime, at), key=lambda row: row.p99_s)

@@ -50,8 +50,23 @@ Build = Callable[[str, float, int, bool], Trial]  # policy, load, seed, short ru
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """One figure to be read off a suite's rows.
+
+    about : what it is; claimed : what its paper, or our own target, says; over : policy whose figure it is divided by
+    """
+
+    about: str
+    claimed: str
+    figure: str
+    policy: str
+    load: float
+    over: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Contest:
-    """One suite. policies : rows of the table; paper : what the paper reports, for the report's settings"""
+    """One suite. policies : rows of the table; paper : what the paper reports; shown : that beside ours, in reports"""
 
     name: str
     about: str
@@ -60,6 +75,7 @@ class Contest:
     build: Build
     paper: Mapping[str, float] = field(default_factory=dict)
     needs_log: bool = False
+    shown: tuple[Claim, ...] = ()
 
     def cells(self, material: Material, plan: Plan) -> list[Cell]:
         return [

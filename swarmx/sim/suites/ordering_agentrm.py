@@ -14,7 +14,7 @@ from swarmx.ordering.mlfq import Mlfq
 from swarmx.pacing import Pacing
 from swarmx.presets import preset
 from swarmx.sim import CallTable, Cluster, ReplicaSpec, SimCall, SimWorkflow, Timing, Workload, percentiles
-from swarmx.sim.suites.ordering import Contest, Figures, Trial, no_limit
+from swarmx.sim.suites.ordering import Claim, Contest, Figures, Trial, no_limit
 from swarmx.sim.workload import poisson
 
 LANES, STALL_S, PROGRESS_S = 8, 15.0, 3.0
@@ -107,6 +107,16 @@ SUITE = Contest(
     (0.6, 0.8),
     build,
     {"turn_p95_ratio": 0.14, "lane_waste_ratio": 0.04, "throughput_ratio": 2.68, "hung_calls_left": 0.0},
+    shown=(
+        Claim("hung turns left", "paper 0", "hung_calls_left", "mlfq, reaping", 0.6),
+        Claim("turn P95 over first come first served", "paper 0.14", "turn_p95_s", "mlfq, reaping", 0.6, "fcfs"),
+        Claim("lane waste over first come first served", "paper 0.04", "lane_waste", "mlfq, reaping", 0.6, "fcfs"),
+        Claim("throughput over first come first served", "paper 2.68", "turns_per_s", "mlfq, reaping", 0.6, "fcfs"),
+        Claim(
+            "refusals per turn on a limited model, limit not known", "", "refusals_per_turn", "limited, back-off", 0.8
+        ),
+        Claim("the same without back-off", "", "refusals_per_turn", "limited", 0.8),
+    ),
 )
 
 

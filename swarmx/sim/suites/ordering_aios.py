@@ -17,7 +17,7 @@ from swarmx.ordering.vtc import Vtc
 from swarmx.presets import preset
 from swarmx.sim import CallTable, Cluster, ReplicaSpec, SimCall, SimWorkflow, Timing, Workload
 from swarmx.sim.arms import Oracle
-from swarmx.sim.suites.ordering import Contest, Figures, Trial, no_limit
+from swarmx.sim.suites.ordering import Claim, Contest, Figures, Trial, no_limit
 from swarmx.types import PRIORITIES
 
 WEIGHTS = {"a": 1.0, "b": 2.0, "c": 4.0}
@@ -113,6 +113,10 @@ SUITE = Contest(
     (1.1,),
     build,
     {"jain_at_least": 0.99},
+    shown=(
+        Claim("Jain's index for weights 1:2:4", "paper >= 0.99", "jain", "fair_share, tokens", 1.1),
+        Claim("starts before one that came due earlier", "claimed 0", "bound_broken", "priority, aging", 1.1),
+    ),
 )
 
 

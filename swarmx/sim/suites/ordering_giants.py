@@ -19,7 +19,7 @@ from swarmx.presets import preset
 from swarmx.sim import CallTable, ReplicaSpec, Workload, cluster, het_speeds, percentiles
 from swarmx.sim.arms import Calibrated, remaining_tokens
 from swarmx.sim.capacity import at_load, capacity
-from swarmx.sim.suites.ordering import Contest, Figures, Trial, no_limit
+from swarmx.sim.suites.ordering import Claim, Contest, Figures, Trial, no_limit
 from swarmx.sim.synthetic import Sizes, giants
 from swarmx.sim.workload import poisson
 
@@ -95,6 +95,25 @@ SUITE = Contest(
     POLICIES,
     (0.7, 0.85),
     build,
+    shown=(
+        Claim("workflow P99 of oldest first over LED", "", "p99_s", "oldest, c = 0.25", 0.85, "led"),
+        Claim(
+            "small tenants' longest time without a start over its bound",
+            "claimed <= 1",
+            "worst_shut_out_over_bound",
+            "oldest, c = 0.25",
+            0.85,
+        ),
+        Claim(
+            "that time over the same without the bound",
+            "",
+            "worst_shut_out_s",
+            "oldest, c = 0.25",
+            0.85,
+            "oldest, no tenant bound",
+        ),
+        Claim("P99 over the same without the bound", "", "p99_s", "oldest, c = 0.25", 0.85, "oldest, no tenant bound"),
+    ),
 )
 
 

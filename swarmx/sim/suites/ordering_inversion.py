@@ -14,7 +14,7 @@ from swarmx.preemption import Preemption
 from swarmx.presets import preset
 from swarmx.sim import CallTable, Cluster, ReplicaSpec, SimCall, SimWorkflow, Timing, Workload, percentiles
 from swarmx.sim.arms import Oracle
-from swarmx.sim.suites.ordering import Contest, Figures, Trial, no_limit, of_kind
+from swarmx.sim.suites.ordering import Claim, Contest, Figures, Trial, no_limit, of_kind
 from swarmx.types import Priority
 
 ENGINE = EngineConstants(0.02, 0.0002, 1e-8, 3e-5)
@@ -116,6 +116,32 @@ SUITE = Contest(
     (*POLICIES, *HELPERS),
     (0.05, 0.2),
     build,
+    shown=(
+        Claim(
+            "urgent P99 over the same alone",
+            "target 1.2",
+            "urgent_p99_s",
+            "classes, preemption, floor",
+            0.05,
+            "urgent alone",
+        ),
+        Claim("the same without preemption", "", "urgent_p99_s", "classes", 0.05, "urgent alone"),
+        Claim(
+            "batch work's share over its floor",
+            "target >= 1",
+            "batch_share_over_floor",
+            "classes, preemption, floor",
+            0.05,
+        ),
+        Claim(
+            "P99 of urgent runs with a helper labelled low, without over with inheritance",
+            "",
+            "urgent_p99_s",
+            "helpers, no inheritance",
+            0.05,
+            "helpers, inheritance",
+        ),
+    ),
 )
 
 

@@ -20,7 +20,7 @@ from swarmx.quantiles import QuantileGrid
 from swarmx.sim import CallTable, Cluster, ReplicaSpec, SimCall, SimWorkflow, Timing, arriving
 from swarmx.sim.arms import cut_tokens, noise_of
 from swarmx.sim.capacity import capacity
-from swarmx.sim.suites.ordering import Array, Contest, Figures, Trial, no_limit
+from swarmx.sim.suites.ordering import Array, Claim, Contest, Figures, Trial, no_limit
 from swarmx.sim.workload import poisson
 from swarmx.types import Prediction
 
@@ -141,6 +141,18 @@ SUITE = Contest(
     (0.8, 0.95, 1.2, 1.5),
     build,
     {"mean_jct_ratio_vs_vtc": 0.4, "jct_ratio_of_cost_p_plus_2d": 1.423, "worst_delay_over_bound": 1.0},
+    shown=(
+        Claim("mean agent time over VTC's while agents come too fast", "paper 0.4", "mean_s", "justitia", 1.5, "vtc"),
+        Claim("the same at load 0.95", "", "mean_s", "justitia", 0.95, "vtc"),
+        Claim("the same with 100 % predictor error", "", "mean_s", "justitia, 100 % error", 0.95, "vtc"),
+        Claim(
+            "time with cost p + 2d over p·d + d²/2", "paper 1.42", "mean_s", "justitia, cost p + 2d", 1.5, "justitia"
+        ),
+        Claim(
+            "worst delay behind ideal sharing over its bound", "paper <= 1", "worst_delay_over_bound", "justitia", 1.5
+        ),
+        Claim("the same, VTC", "", "worst_delay_over_bound", "vtc", 1.5),
+    ),
 )
 
 

@@ -23,7 +23,7 @@ from swarmx.scheduler import Scheduler
 from swarmx.sim import CallTable, Cluster, ReplicaSpec, SimCall, SimWorkflow, Timing, Workload, arriving, percentiles
 from swarmx.sim.arms import Oracle
 from swarmx.sim.capacity import capacity
-from swarmx.sim.suites.ordering import Contest, Figures, Trial
+from swarmx.sim.suites.ordering import Claim, Contest, Figures, Trial
 from swarmx.sim.workload import poisson
 from swarmx.state import ClusterState
 from swarmx.waiting import Waiting
@@ -189,6 +189,14 @@ SUITE = Contest(
     (0.8, 1.2),
     build,
     {"tct_speedup_vs_affinity": 1.64, "slo_attainment": 0.992, "light_p99_over_expected": 1.8, "throughput_cost": 0.3},
+    shown=(
+        Claim("task time of affinity alone over late", "paper 1.64", "tct_over_expected", "affinity", 0.8, "late"),
+        Claim("task time of the paper's parts over late", "", "tct_over_expected", "saga", 0.8, "late"),
+        Claim("tasks within 1.5 times their expected time", "paper 0.992", "slo_attainment", "late", 0.8),
+        Claim("the same, affinity alone", "paper 0.673", "slo_attainment", "affinity", 0.8),
+        Claim("light tenants' P99 over expected", "paper < 1.8", "p99_over_expected_light", "late", 0.8),
+        Claim("throughput over least loaded in overload", "paper 0.7", "tokens_per_s", "late", 1.2, "least loaded"),
+    ),
 )
 
 
