@@ -54,6 +54,8 @@ class Cluster:
 
     def handle(self, config: Any, ongoing: int = ONGOING) -> Any:
         """A fresh handle, routed by that config. Handles made earlier keep their routers."""
+        from ray.serve.handle import DeploymentHandle
+
         from swarmx.adapters.ray_serve.emulated import EmulatedEngine
 
         a, b = self.scale * TOKEN_S * (1 - BATCH_SHARE), self.scale * TOKEN_S * BATCH_SHARE
@@ -65,7 +67,7 @@ class Cluster:
         )  # fmt: skip
         app = engine.bind(SPEEDS, SLOTS, (a, b, 0.0, self.scale * PREFILL_S), rule)
         self.serve.run(app, name=APP, route_prefix=None)
-        return self.serve.get_deployment_handle(ENGINE, APP)
+        return DeploymentHandle(ENGINE, APP)  # Serve's own function gives the same handle again and again
 
 
 async def drive(handle: Any, runs: Sequence[Run], warm: int) -> Outcome:
@@ -108,7 +110,7 @@ async def ready(handle: Any, late: bool, within_s: float = 60.0) -> None:
     while time.monotonic() < until:
         await handle.instant.remote("warm")
         router = router_of(handle)
-        if getattr(router, "_desk", True) and (not late or router.counts["owner_grants"]):
+        if getattr(router, "_desk", True) and (not late or router.counts.get("owner_grants")):
             return
         await asyncio.sleep(0.1)
     raise RuntimeError("the router did not become ready")

@@ -84,17 +84,16 @@ def ratio(ours: Outcome, theirs: Outcome) -> dict[str, Any]:
 def overhead(cluster: Cluster, pairs: int) -> dict[str, Any]:
     """What a call costs more than with a router that does nothing, by router; and the queue owner's round trip."""
     from ray.serve.config import RequestRouterConfig
-    from ray.serve.request_router import RequestRouter
 
     from swarmx.adapters.ray_serve.counters import router_of
     from swarmx.adapters.ray_serve.settings import router_config
 
-    class Nothing(RequestRouter):
-        async def choose_replicas(self, candidate_replicas: Any, pending_request: Any = None) -> Any:
-            return [candidate_replicas]
-
-    configs = {"nothing": RequestRouterConfig(request_router_class=Nothing), "pow2": RequestRouterConfig(),
-               "immediate": router_config("push"), "late": router_config("late")}  # fmt: skip
+    configs = {
+        "nothing": RequestRouterConfig(request_router_class="_ray_nothing.Nothing"),
+        "pow2": RequestRouterConfig(),
+        "immediate": router_config("push"),
+        "late": router_config("late"),
+    }
     handles: dict[str, Any] = {}
 
     async def compare() -> dict[str, list[float]]:

@@ -8,7 +8,7 @@ the replicas' numbers and their latest ended calls, from which lengths and speed
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from swarmx.types import Call, CallRecord, Decision, Prediction, ReplicaState, S
 
 WORKFLOWS = 20_000  # whose first sight is remembered
 AGAIN_S = 1.0  # a call whose try ended without being accepted is asked for again within this, or it is gone
+PAST = 4096  # ended calls that are remembered, to understand reports that were on their way when they ended
 UNHEARD_S = 60.0  # an accepted place that was never used, by Serve's two-step calls
 
 
@@ -79,6 +80,7 @@ class Desk:
         self._began: dict[str, float] = {}
         self._numbers: dict[str, int] = {}
         self._swept_s = 0.0
+        self._past: deque[tuple[str, float, float]] = deque(maxlen=PAST)  # replica, bound, ended
 
     # ---- a call's way ----
 
@@ -174,6 +176,8 @@ class Desk:
             del self._internal[internal]
         del self._ids[ride.call.id]
         call, now = ride.call, self.clock()
+        if (flight := ride.lane.cluster.flights.get(call.id)) is not None:
+            self._past.append((flight.replica, flight.started_s, now))
         self._adopt(ride.lane.finished(CallRecord(call.id, call.model, call.arrival_s, "cancelled"), now))
         self.on_done(call.id)
 
@@ -184,7 +188,7 @@ class Desk:
         states, now, lanes = [], self.clock(), self.lanes
         fit, observed = lanes.owner.fit, lanes.owner.intake.observed
         for state, stats in found:
-            states.append(state)
+            states.append(self._since(state))
             if state.id in lanes.cluster.index:
                 for ended in rows_since(stats, self._numbers.get(state.id, 0)):
                     if ended.status == "ok" and ended.tokens > 0:
@@ -196,6 +200,16 @@ class Desk:
             self._off(ride)
         self._numbers = {name: number for name, number in self._numbers.items() if name in names}
         self._adopt(lanes.owner.replicas_changed(states, now))
+
+    def _since(self, state: ReplicaState) -> ReplicaState:
+        """A report without the calls of ours that have ended since it was made: Serve's reports are often half a
+        second old when they come, as long as many a call."""
+        at, here = state.reported_s, state.running + state.waiting
+        if at is None or here == 0:
+            return state
+        gone = sum(name == state.id and began <= at < over for name, began, over in self._past)
+        left = max(here - gone, 0)
+        return replace(state, running=left, waiting=0, kv_tokens=state.kv_tokens * left // here)
 
     def _off(self, ride: Ride) -> None:
         """Its replica is gone. Serve asks again for it, or reports its end."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from swarmx.adapters.ray_serve.messages import Answer, Ask, Done, Held, Message, Report, Told
-from swarmx.adapters.ray_serve.states import Ended
+from swarmx.adapters.ray_serve.states import Ended, Stats
 from swarmx.presets import preset
 from swarmx.types import Call, CallRecord, Decision, Reject, ReplicaState, Start, Status
 
@@ -60,7 +60,7 @@ class Grants:
         self.places: dict[str, Place] = {}
         self.counts = dict.fromkeys(("asked", "granted", "refused", "ended", "returned", "rejected"), 0)
         self._keys: dict[str, deque[str]] = {}
-        self._stats: dict[str, dict[str, Any]] = {}
+        self._reporting: set[str] = set()  # replicas that speak for themselves
         self._began: OrderedDict[str, float] = OrderedDict()
 
     # ---- handles ----
@@ -106,7 +106,7 @@ class Grants:
             line.grants.append((place.call.id, place.replica))
 
     def _done(self, place: Place) -> None:
-        if not place.replica or place.replica not in self._stats:
+        if not place.replica or place.replica not in self._reporting:
             self._end(place, "cancelled", 0)
         elif place.over_s is None:
             place.over_s = self.clock()
@@ -157,13 +157,13 @@ class Grants:
 
     def report(self, report: Report) -> None:
         """A replica speaks for itself."""
-        self._stats[report.replica] = dict(report.stats)
+        self._reporting.add(report.replica)
         cluster, now = self.scheduler.cluster, self.clock()
         for key in report.first_tokens:
             if (call_id := self._find(key, report.replica)) is not None:
                 self._carry_out(self.scheduler.started(call_id, now))
         if report.replica in cluster.index:
-            cluster.report(self._refreshed(cluster.states[cluster.index[report.replica]]))
+            cluster.report(_loaded(cluster.states[cluster.index[report.replica]], report.stats))
         for ended in report.ended:
             self._ended(report.replica, ended)
 
@@ -180,23 +180,17 @@ class Grants:
         """The longest-running call of that key there: calls that share a key have the same prompt."""
         return next((c for c in self._keys.get(key, ()) if self.places[c].replica == replica), None)
 
-    def _refreshed(self, state: ReplicaState) -> ReplicaState:
-        stats = self._stats.get(state.id)
-        if stats is None or "at_s" not in stats:
-            return state
-        running, waiting, kv = (int(stats.get(name, 0)) for name in ("running", "waiting", "kv_tokens"))
-        return replace(state, running=running, waiting=waiting, kv_tokens=kv, reported_s=float(stats["at_s"]))
-
     def _set_replicas(self, states: Sequence[ReplicaState]) -> None:
         """The replicas as a handle sees them; calls on those that are gone are their handles' to ask again or end."""
         now, cluster = self.clock(), self.scheduler.cluster
         names = {state.id for state in states}
         for state in [s for s in cluster.states if s.id not in names]:
             cluster.report(replace(state, draining=True))  # nothing may be bound there while its calls are taken off
-            self._stats.pop(state.id, None)
+            self._reporting.discard(state.id)
         for place in [p for p in self.places.values() if p.replica and p.replica not in names]:
             self._end(place, "cancelled", 0)
-        self._carry_out(self.scheduler.replicas_changed([self._refreshed(s) for s in states], now))
+        unreported = [replace(s, reported_s=None) for s in states]  # what is known of their load is newer
+        self._carry_out(self.scheduler.replicas_changed(unreported, now))
 
     # ---- time ----
 
@@ -263,3 +257,11 @@ class Grants:
             finished_s=now, output_tokens=tokens, policy=self.scheduler.name,
         )  # fmt: skip
         self._carry_out(self.scheduler.finished(record, now))
+
+
+def _loaded(state: ReplicaState, stats: Stats) -> ReplicaState:
+    """The replica with the load that it reports."""
+    if "at_s" not in stats:
+        return state
+    running, waiting, kv = (int(stats.get(name, 0)) for name in ("running", "waiting", "kv_tokens"))
+    return replace(state, running=running, waiting=waiting, kv_tokens=kv, reported_s=float(stats["at_s"]))

@@ -72,7 +72,7 @@ class SwarmXReplica:
     def record_autoscaling_stats(self) -> dict[str, float]:
         """Pulled by Serve's controller, and given to the autoscaling policy."""
         counts = self._swarmx_book().counts
-        counts.slots, counts.speed = self.swarmx_slots or 1, self.swarmx_speed
+        counts.slots, counts.speed = self.swarmx_slots or 0, self.swarmx_speed
         return counts.stats()
 
     # ---- what a deployment may override or call ----

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -53,9 +52,6 @@ class Engine(SwarmXReplica):
 
     async def swarmx_seen(self) -> dict[str, Any]:
         return {**self.record_routing_stats(), "most": self.most, "id": self.id}
-
-    def swarmx_die(self) -> None:
-        os._exit(1)
 
 
 class Agent:

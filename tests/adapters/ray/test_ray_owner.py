@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from test_ray_router import WORDS, App
 
+MODEL = Path(__file__).parents[3] / "models" / "default"
 SHORT = "one two"
 SLOTS = 2  # of each of the three replicas
 
@@ -30,7 +32,7 @@ def state(app: App) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def late(ray_serve: Any) -> Iterator[App]:
-    app = App(ray_serve, "routed-late", "late", answer_s=10.0)
+    app = App(ray_serve, "routed-late", "late", MODEL, answer_s=10.0)
     app.run(app.together(1))
     app.until(lambda: app.router._link.is_up, 60)
     app.until(lambda: {s.speed for s in app.router._desk.lanes.cluster.states} == {1.0, 0.5, 0.25})
@@ -104,6 +106,17 @@ def test_calls_are_held_while_no_slot_is_free_and_come_in_order(late: App) -> No
     assert seen["running"] <= 3 * SLOTS
     assert seen["running"] + seen["waiting"] >= 12
     assert set(order[:2]) < set(range(6))  # what came first, started first
+
+
+def test_calls_come_to_the_owner_with_a_prediction(late: App) -> None:
+    async def work() -> list[str]:
+        calls = [late.engine.remote(f"Please write a report on rivers, part {i}") for i in range(4)]
+        await asyncio.sleep(0.2)
+        sources = [r.prediction.source for r in late.router._desk.rides.values() if r.prediction is not None]
+        await asyncio.gather(*calls)
+        return sources
+
+    assert "neural" in late.run(work())
 
 
 def test_a_cancelled_call_leaves_the_owners_queue(late: App) -> None:

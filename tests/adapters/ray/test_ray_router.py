@@ -9,11 +9,12 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from swarmx import client
+from swarmx import client, kernel
 
 WORDS = "one two three four five"
 
@@ -21,17 +22,17 @@ WORDS = "one two three four five"
 class App:
     """An application with a handle of its own on its engine."""
 
-    def __init__(self, serve: Any, name: str, preset: str, **config: Any) -> None:
+    def __init__(self, serve: Any, name: str, preset: str, model: Path | None = None, **config: Any) -> None:
         import routed_app
 
         from swarmx.adapters.ray_serve.settings import router_config
 
         self.serve, self.name = serve, name
-        settings = {"start_s": 60.0, **config}
+        settings = {"start_s": 60.0, "predictor": {"budget_s": 5.0}, **config}
         options = {"ray_actor_options": {"num_cpus": 0.1}, "health_check_period_s": 1}
         engine = serve.deployment(routed_app.Engine).options(
             name="Engine", num_replicas=3, max_ongoing_requests=4,
-            request_router_config=router_config(preset, config=settings), **options,
+            request_router_config=router_config(preset, model and str(model), settings), **options,
         )  # fmt: skip
         agent = serve.deployment(routed_app.Agent).options(name="Agent", **options)
         self.agent = serve.run(agent.bind(engine.bind()), name=name, route_prefix=None)
@@ -79,11 +80,14 @@ def led(ray_serve: Any) -> Iterator[App]:
 
 
 def settled(app: App) -> bool:
-    return not app.router._desk.rides and not app.router._pending_requests_by_id
+    """No call is known here, and the replicas' reports say so too."""
+    others = app.router._desk.lanes.cluster.replicas[kernel.OTHER]
+    return others.sum() == 0 and not app.router._desk.rides and not app.router._pending_requests_by_id
 
 
 def test_calls_go_where_they_end_first_by_count_and_speed(led: App) -> None:
     """Each of seven LED calls goes to the least (calls + 1) / speed: 4, 2, 1."""
+    led.until(lambda: settled(led))
     fast, middle, slow = led.fast_first()
     assert led.run(led.together(7)) == {fast: 4, middle: 2, slow: 1}
 
@@ -166,6 +170,37 @@ def test_replicas_numbers_reach_the_router(led: App) -> None:
     led.until(numbers)
     led.run(led.together(6))
     led.until(lambda: any(r.routing_stats["tokens_per_s"] > 0 for r in led.router._replicas_list))
+
+
+def test_replicas_say_how_long_answers_were_and_how_calls_ended(led: App) -> None:
+    async def work() -> list[Any]:
+        await led.engine.remote("a b c d e f g")
+        assert len([1 async for _ in led.engine.options(stream=True).stream.remote("a b c")]) == 3
+        with pytest.raises(Exception, match="boom"):
+            await led.engine.fail.remote("boom")
+        broken = led.engine.options(stream=True).stream.remote("word " * 100)
+        await anext(broken)
+        broken.cancel()
+        await asyncio.sleep(0.5)
+        seen = [await led.engine.swarmx_seen.remote() for _ in range(12)]
+        return [row for stats in {s["id"]: s for s in seen}.values() for row in stats["ended"][-8:]]
+
+    rows = led.run(work())
+    assert {("__call__", "ok", 7), ("stream", "ok", 3), ("fail", "error", 0)} <= {(r[1], r[2], r[3]) for r in rows}
+    assert any(r[1] == "stream" and r[2] == "cancelled" and 1 <= r[3] < 100 for r in rows)
+
+
+def test_in_shadow_serve_chooses_and_both_choices_are_compared(led: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    from swarmx.adapters.ray_serve.settings import settings_of
+
+    monkeypatch.setattr(led.router, "_settings", settings_of({"mode": "shadow"}))
+    before = led.router.counts
+    led.run(led.together(20))
+    led.until(lambda: settled(led))
+    after = led.router.counts
+    same, other = (after.get(n, 0) - before.get(n, 0) for n in ("shadow_same", "shadow_other"))
+    assert same + other == 20
+    assert other > 0
 
 
 def test_whatever_fails_in_the_router_serve_chooses(led: App, monkeypatch: pytest.MonkeyPatch) -> None:

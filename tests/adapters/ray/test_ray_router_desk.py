@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from swarmx import client
+from swarmx import client, kernel
 from swarmx.adapters.ray_serve import identity
 from swarmx.adapters.ray_serve.desk import Desk
 from swarmx.adapters.ray_serve.settings import RouterSettings, settings_of
@@ -166,6 +166,21 @@ async def test_speeds_and_lengths_are_learned_from_statistics_once() -> None:
     taus = {s.id: fit.constants_at(s.id).tau(1, 50) for s in STATES}  # type: ignore[union-attr]
     assert taus["c"] / taus["a"] == pytest.approx(4.0, rel=0.1)
     assert made.lanes.owner.intake.observed.expect("plan").source == "per_type"
+
+
+@pytest.mark.asyncio
+async def test_an_old_report_does_not_count_calls_that_have_ended_since() -> None:
+    made = desk()
+    requests = [Request(metadata=metadata(f"i{i}")) for i in range(3)]
+    for request in requests:
+        made.bind(made.enter(request, {}), ["a"])
+        made.routed(request, "a")
+    made.clock = lambda: 1001.0
+    made.completed("a", "i0")
+    told = [state_of(s.id, "m", 4, {"running": 4 if s.id == "a" else 0, "at_s": 1000.5}) for s in STATES]
+    made.replicas_changed((state, {}) for state in told)
+    table = made.lanes.cluster.replicas
+    assert (table[kernel.MINE, 0], table[kernel.OTHER, 0]) == (2, 1)  # one of the four is somebody else's
 
 
 def test_rows_are_new_by_their_number() -> None:
