@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from swarmx.sim.report import Report, Row
+from swarmx.sim.report_scaling import markdown
 from swarmx.sim.report_text import ARM_ORDER, LED, max_load, name_of
 
 SHOWN = ("round_robin", "power_of_two", LED, "central_fcfs", "murakkab", "swarmx", "late", "clairvoyant")
@@ -12,10 +13,10 @@ LOADS = (0.5, 0.7, 0.9)
 def summary(report: Report, suite: str = "headline", regimes: tuple[str, ...] = ("het", "hom")) -> str:
     """Two Markdown tables: workflow P99 relative to LED with its 95 % interval, and seconds at the middle load.
 
-    Empty when the report does not hold the suite.
+    Without the suite, the tables of scalers, where the report holds any.
     """
     if not any(row.suite == suite for row in report.rows):
-        return ""
+        return markdown(report)
     lines = [
         f"Workflow P99 relative to LED [95 % interval], {len(report.meta.seeds)} paired seeds; "
         f"`{report.meta.command}`:",

@@ -132,6 +132,20 @@ def table(report: Report, suite: str, regime: str) -> Table:
     return out
 
 
+def markdown(report: Report) -> str:
+    """The same tables for a document, policies as they come; empty without a scaling suite."""
+    lines = []
+    for suite, regime in regimes(report):
+        calls = {label(row): row for row in rows_of(report, suite, regime, "call")}
+        lines += [f"{suite}, {regime}, {len(report.meta.seeds)} paired seeds; `{report.meta.command}`:", ""]
+        lines += [f"| policy | {' | '.join(HEADS)} |".replace("\n", " "), "|---" + "|--:" * len(HEADS) + "|"]
+        for row in sorted(rows_of(report, suite, regime), key=price_rate):
+            if row.policy == family(row.policy):
+                lines.append(f"| {label(row)} | {' | '.join(cells_of(row, calls.get(label(row))))} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def cells_of(row: Row, call: Row | None) -> list[str]:
     """Figures of one row, in the order of the table's columns."""
     kept = None if call is None else call.slo_attainment

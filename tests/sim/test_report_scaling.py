@@ -12,6 +12,7 @@ from swarmx.sim import report_text
 from swarmx.sim.report import Meta, Report, Row
 from swarmx.sim.report_frontier import drawing
 from swarmx.sim.report_html import render
+from swarmx.sim.report_markdown import summary
 from swarmx.sim.report_scaling import parted, saving, sentences
 
 META = Meta([0, 1, 2, 3], "abc", {"name": "made up"}, {}, {}, "swarmx evaluate --suite scaling_agents", "now")
@@ -78,3 +79,9 @@ def test_the_frontier_can_be_drawn_alone() -> None:
     assert len(alone.findall("{http://www.w3.org/2000/svg}svg")) == 2
     with pytest.raises(ValueError, match="no scaling suite"):
         drawing(Report(META, []))
+
+
+def test_the_summary_holds_a_table_of_policies_as_they_come() -> None:
+    lines = summary(report(ratio=0.7, low=0.6, high=0.8)).splitlines()
+    assert len([line for line in lines if line.startswith("| ") and "policy" not in line]) == 3
+    assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
