@@ -5,7 +5,7 @@ reservoir                     which calls are kept: recent ones, every group, th
 retrain, worker               a new model from them, in a process of its own
 contest                       champion against challenger on live records, with a bound on the error
 registry, registry_mlflow     versions, roles and history: a plain directory, or MLflow
-model, loop                   the loop itself: no clock, no files
+model, watching, loop         the loop itself: no clock, no files; events: what it is told and tells
 watch                         the trainer that follows a record directory: `swarmx adapt --watch`
 replay, shift, picture        a log through the loop, with made-up shifts, drawn: `swarmx adapt LOG`
 """

@@ -26,15 +26,15 @@ from swarmx.adapt.model import Finished, Model
 from swarmx.adapt.registry import Registry, RegistryError
 from swarmx.adapt.reservoir import Reservoir
 from swarmx.adapt.retrain import FEWEST_ROWS, Changed, Job, Plan
+from swarmx.adapt.watching import Noticed, Watching
 from swarmx.adapt.worker import Result, Worker
 from swarmx.adapt.workflows import OpenWorkflows
-from swarmx.drift import Alarm, DriftMonitor, Group, Reference
+from swarmx.drift import Group
 from swarmx.errors import BadInput
 from swarmx.quantiles import LEVELS, QuantileGrid
 from swarmx.types import CallRecord
 
 Array = NDArray[np.float64]
-REMEMBERED = 50_000  # latest records whose group is known, to place the beginning of a change
 MOST_EVENTS = 10_000
 RETRY = 50  # records between two attempts at a registry that cannot be reached
 
@@ -49,7 +49,7 @@ class AdaptationLoop:
         self.config = config or LoopConfig()
         self.champion, self.worker, self.registry, self.load = champion, worker, registry, load
         self.calibration = LayeredCalibration()
-        self.monitor: DriftMonitor | None = None
+        self.watching = Watching(self.config)
         self.reservoir = Reservoir(self.config.rows, self.config.limit_bytes, self.config.half_life, self.config.seed)
         self.workflows = OpenWorkflows(self.config.quiet_s)
         self.rival: Rival | None = None
@@ -61,12 +61,9 @@ class AdaptationLoop:
         self.retrained_seq = -self.config.pause
         self.in_vain = 0
         self._tried: list[Changed] = []  # what the last retraining was for
-        self._recent: deque[tuple[int, Group]] = deque(maxlen=REMEMBERED)
-        self._first: list[tuple[Group, QuantileGrid, float]] = []
-        self._unknown: dict[str, int] = {}
         self._result: Result | None = None
         self._blocked_seq = -RETRY
-        self._watch(champion)
+        self.watching.begin(champion)
 
     # ---- records --------------------------------------------------------------------------------------------------
 
@@ -91,11 +88,12 @@ class AdaptationLoop:
         example = finished.example
         group, grid = example.group, QuantileGrid(LEVELS, own)
         served = self._served(self.calibration, grid, group, example.max_tokens)
-        if self.rival is not None:
-            self._compare(self.rival, finished, own, other, served)
-        self.calibration.observe(group, grid, example.tokens)
-        self._recent.append((example.seq, group))
-        self._monitor(group, grid, finished)
+        if finished.says_something:
+            if self.rival is not None:
+                self._compare(self.rival, finished, own, other, served)
+            self.calibration.observe(group, grid, example.tokens)
+            for noticed in self.watching.see(example, grid):
+                self._notice(noticed)
         for closed in self.workflows.add(finished.record, example):
             self.reservoir.add(closed)
         covered = tuple(bool(example.tokens <= served[k]) for k in COVERED)
@@ -119,46 +117,13 @@ class AdaptationLoop:
         values: Array = np.minimum(calibration.corrected(grid, group).values, most)
         return values
 
-    def _monitor(self, group: Group, grid: QuantileGrid, finished: Finished) -> None:
-        example = finished.example
-        if example.model not in self.champion.models:
-            self._unknown[example.model] = self._unknown.get(example.model, 0) + 1
-            if self._unknown[example.model] == self.config.fresh:
-                reason = f"the target model {example.model!r} is new to the predictor"
-                self._tell("encoder", "", {"reason": reason})
-                device: Group = ("*", *group[1:])
-                self.changed[device] = Changed(device, example.seq, example.seq, reason)
-        if self.monitor is None:
-            self._first.append((group, grid, example.tokens))
-            if len(self._first) >= self.config.first:
-                self.monitor = self._monitor_of(Reference.from_rows(self._first))
-                self._first.clear()
-            return
-        alarm = self.monitor.observe(group, grid, example.tokens, example.finished_s)
-        if alarm is not None:
-            self._alarmed(alarm)
-
-    def _alarmed(self, alarm: Alarm) -> None:
-        since = self._onset(alarm)
-        changed = Changed(alarm.group, since, self._now + 1, alarm.reason)
-        if self.underway and since <= self.retrained_seq:
+    def _notice(self, noticed: Noticed) -> None:
+        changed = noticed.changed
+        if self.underway and changed.seq <= self.retrained_seq:
             self._tried.append(changed)  # the challenger has learned from it already
         else:
-            self.changed[alarm.group] = changed
-        self._tell(
-            "alarm", self.champion.version,
-            {"group": list(alarm.group), "since": since, "reason": alarm.reason, "evidence": round(alarm.evidence, 2)},
-        )  # fmt: skip
-
-    def _onset(self, alarm: Alarm) -> int:
-        """Place in the stream of the first of the alarm's last n records."""
-        left = alarm.n
-        for seq, group in reversed(self._recent):
-            if group[1:] == alarm.group[1:] and alarm.group[0] in ("*", group[0]):
-                left -= 1
-                if left <= 0:
-                    return seq
-        return self._recent[0][0] if self._recent else 0
+            self.changed[changed.group] = changed
+        self._tell(noticed.kind, self.champion.version, noticed.detail)
 
     def poll(self) -> None:
         """Look at the worker although no record has come."""
@@ -179,6 +144,9 @@ class AdaptationLoop:
                 self._judge(self.rival)
             elif self._wants_training(seq):
                 self._train(seq)
+        except BadInput as problem:  # a version that is not whole; whoever made it must make it again
+            self._result = None
+            self._failed(str(problem))
         except RegistryError as problem:
             self._blocked_seq = seq
             self._tell("registry", "", {"reason": str(problem)})
@@ -198,7 +166,7 @@ class AdaptationLoop:
         changed = sorted(self.changed.values(), key=lambda c: c.group)
         reason = changed[0].reason if changed else f"{self.config.every} calls since the last retraining"
         plan = self.config.plan or Plan.of(len(examples), self.config.seed)
-        job = Job(examples, weights, self.registry.path(self.champion.version), changed, reason, plan)
+        job = Job(examples, weights, self.champion.directory, changed, reason, plan)
         self.retrained_seq = seq
         try:
             self.worker.start(job)
@@ -232,6 +200,7 @@ class AdaptationLoop:
             model = self.load(self.registry.path(version))
         except BadInput as problem:
             self._failed(str(problem))
+            self.registry.set("challenger", None, {"reason": str(problem)})
             return
         self.rival = Rival(model, Contest(self.config.alpha, self.config.margin, self.config.most))
         self._tell("challenger", version, about)
@@ -241,6 +210,7 @@ class AdaptationLoop:
         if verdict == "undecided" and isinstance(rival.trial, Contest) and self._wants_training(self._now):
             self.registry.set("challenger", None, {"reason": "another drift came after its training"})
             self.rival = None
+            self._take_back()
             self._tell("rejected", rival.model.version, report | {"reason": "overtaken"})
             return
         if verdict == "promote":
@@ -272,21 +242,10 @@ class AdaptationLoop:
         self.registry.set("challenger", None, {"reason": "promoted"})
 
     def _take_over(self, model: Model, calibration: LayeredCalibration) -> None:
+        """What was noted about the former model is over."""
         self.champion, self.calibration = model, calibration
-        self._watch(model)
-
-    def _watch(self, model: Model) -> None:
-        """A model is held against its own reference; what was noted about the former one is over."""
         self.changed.clear()
-        self._first.clear()
-        self._unknown.clear()
-        self.monitor = None if model.reference is None else self._monitor_of(model.reference)
-
-    def _monitor_of(self, reference: Reference) -> DriftMonitor:
-        config = self.config
-        return DriftMonitor(
-            reference, false_alarms_per_100k=config.false_alarms_per_100k, material=config.material, seed=config.seed
-        )
+        self.watching.begin(model)
 
     def _failed(self, problem: str) -> None:
         self._tell("failed", "", {"reason": problem})
@@ -295,11 +254,15 @@ class AdaptationLoop:
     def _in_vain(self) -> None:
         """The drift is still there: another retraining, with more fresh calls, after a longer pause."""
         self.in_vain += 1
-        for changed in self._tried:
-            self.changed.setdefault(changed.group, changed)
+        self._take_back()
         if self.in_vain == self.config.failures:
             reason = f"{self.in_vain} retrainings of the heads did not help; train a new encoder"
             self._tell("encoder", "", {"reason": reason})
+
+    def _take_back(self) -> None:
+        """What the last retraining was for is to be learned again."""
+        for changed in self._tried:
+            self.changed.setdefault(changed.group, changed)
 
     def _tell(self, kind: str, version: str, detail: dict[str, Any]) -> None:
         self.events.append(Event(self._now, self.at, kind, version, detail))

@@ -16,6 +16,7 @@ from swarmx.errors import BadInput
 from swarmx.predict.bundle import read_json
 from swarmx.predict.runtime import Predictor
 from swarmx.predict.targets import TOKENS
+from swarmx.quantiles import LEVELS
 from swarmx.types import CallRecord
 
 Array = NDArray[np.float64]
@@ -28,6 +29,12 @@ class Finished:
     record: CallRecord
     example: Example
     encoder: str
+
+    @property
+    def says_something(self) -> bool:
+        """Whether there is more to hold a model against than the call's type."""
+        told = self.record.prediction_source == "neural" and self.record.predicted_tokens is not None
+        return self.example.can_teach or bool(self.record.prompt) or told
 
 
 class Model(Protocol):
@@ -84,8 +91,13 @@ class StoredModel:
         return [Finished(record, example, self.encoder) for record, example in zip(done, examples, strict=True)]
 
     def tokens(self, finished: Sequence[Finished]) -> Array:
-        """From the stored features where they are by the same encoder, else from the prompt, else by type."""
+        """From the stored features where they are by the same encoder, else from the prompt, else as the server said,
+        else by type."""
         out = self.predictor.fallback[TOKENS].values([one.record.type for one in finished])
+        for i, one in enumerate(finished):
+            said = one.record.predicted_tokens
+            if said is not None and len(said) == len(LEVELS) and one.record.prediction_source == "neural":
+                out[i] = np.maximum.accumulate(said)
         neural = self.predictor.heads is not None
         stored = [i for i, one in enumerate(finished) if neural and one.example.can_teach and self._same(one)]
         if stored:
