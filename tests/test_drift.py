@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from swarmx.drift import Alarm, DriftMonitor, Group, Reference, group_of
 from swarmx.drift.evidence import BETS, Block, Evidence, window_of
+from swarmx.drift.monitor import Counter
 from swarmx.drift.reference import ENOUGH, Ranks, cell
 from swarmx.drift.scores import MEAN, place_of, scores_of
+from swarmx.drift.transport import packed, unpacked
 from swarmx.drift.window import spearman
 from swarmx.quantiles import LEVELS, QuantileGrid
 from swarmx.types import CallRecord
@@ -200,12 +202,10 @@ def test_ranks_count_every_row_once(sample: list[float], value: float) -> None:
 
 def test_p_values_of_a_thin_reference_are_uniform() -> None:
     """Mean of 4,000 uniform numbers: sd 0.29 / sqrt(4000) = 0.0046; the share below 0.05 has sd 0.0034."""
-    from swarmx.drift.monitor import _Counter
-
     rng = np.random.default_rng(11)
     found = []
     for _ in range(100):
-        counter = _Counter(Ranks.of(rng.standard_cauchy(25)))
+        counter = Counter(Ranks.of(rng.standard_cauchy(25)))
         found += [counter.rank(float(x), rng) for x in rng.standard_cauchy(40)]
     assert np.mean(found) == pytest.approx(0.5, abs=4 * 0.0046)
     assert np.mean(np.array(found) < 0.05) == pytest.approx(0.05, abs=4 * 0.0034)
@@ -281,6 +281,20 @@ def test_merged_routers_tell_what_each_alone_has_not_yet_seen() -> None:
     alarms = merged.alarms(96.0)
     assert alarms
     assert alarms[0].n <= 96
+
+
+def test_a_monitor_travels_as_json() -> None:
+    rng = np.random.default_rng(14)
+    reference = Reference.from_rows(rows(rng, 200, kinds=2))
+    monitor = DriftMonitor(reference)
+    feed(monitor, rows(rng, 160, kinds=2))
+    arrived = unpacked(reference, json.loads(json.dumps(packed(monitor))))
+    assert arrived.snapshot() == monitor.snapshot()
+    slow = list(rows(rng, 120, kinds=2, slow=4.0))
+    told = [[a.group for a in feed(one, iter(slow), 160.0)] for one in (monitor, arrived)]
+    assert all(("kind 0", "m", "d") in groups for groups in told)  # ties are broken anew, and open blocks stay behind
+    with pytest.raises((KeyError, ValueError)):
+        unpacked(Reference.from_rows(rows(rng, 21)), packed(monitor))
 
 
 def test_only_monitors_of_one_reference_merge() -> None:

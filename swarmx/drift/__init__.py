@@ -2,7 +2,7 @@
 
 scores     what is watched of a finished call        reference  the same at training time, per group (drift.json)
 evidence   the test and its rate of false alarms     window     sliding-window figures in mergeable sketches
-monitor    `DriftMonitor`: records in, alarms out
+monitor    `DriftMonitor`: records in, alarms out    transport  a monitor as JSON
 """
 
 from swarmx.drift.monitor import Alarm, DriftMonitor

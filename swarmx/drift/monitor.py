@@ -66,8 +66,8 @@ class DriftMonitor:
         self.window = window_of(self.threshold)
         self.records = self.unusable = self.alarms_raised = 0
         self._rng = np.random.default_rng(seed)
-        self._groups: dict[Group, _Watched] = {}
-        self._devices: dict[tuple[str, str], Evidence] = {}
+        self.groups: dict[Group, Watched] = {}
+        self.devices: dict[tuple[str, str], Evidence] = {}
 
     def observe(self, group: Group, grid: QuantileGrid, observed: float, now: float) -> Alarm | None:
         """One finished call: what was predicted, what it was, and when it ended; the alarm that this raises, if any.
@@ -86,7 +86,7 @@ class DriftMonitor:
         watched.window.add(found, observed, int(np.searchsorted(grid.values, observed)))
         p_loss, p_place = watched.losses.rank(found.loss, self._rng), watched.places.rank(found.place, self._rng)
         told = now, p_loss, p_place, found.loss / max(own.loss, 1e-12), found.log_ratio - own.bias
-        device = self._devices.setdefault(group[1:], Evidence(self.window))
+        device = self.devices.setdefault(group[1:], Evidence(self.window))
         alarm = self._look(group, watched.evidence, now) if watched.evidence.add(*told) else None
         if device.add(*told) and alarm is None:
             alarm = self._look(("*", *group[1:]), device, now)
@@ -96,14 +96,14 @@ class DriftMonitor:
 
     def alarms(self, now: float) -> list[Alarm]:
         """Every alarm that the evidence gathered so far supports; for a monitor that was merged from others."""
-        found = [self._look(group, watched.evidence, now) for group, watched in sorted(self._groups.items())]
-        found += [self._look(("*", *device), evidence, now) for device, evidence in sorted(self._devices.items())]
+        found = [self._look(group, watched.evidence, now) for group, watched in sorted(self.groups.items())]
+        found += [self._look(("*", *device), evidence, now) for device, evidence in sorted(self.devices.items())]
         return [alarm for alarm in found if alarm is not None]
 
     def snapshot(self) -> dict[Group, Figures]:
         """Window figures of each group that has been seen."""
         out = {}
-        for group, watched in self._groups.items():
+        for group, watched in self.groups.items():
             found = figures(watched.window.total(), watched.reference.loss)
             if found is not None:
                 out[group] = found
@@ -125,20 +125,20 @@ class DriftMonitor:
         out.records, out.unusable = self.records + other.records, self.unusable + other.unusable
         out.alarms_raised = self.alarms_raised + other.alarms_raised
         nothing = DriftMonitor(self.reference, false_alarms_per_100k=self.false_alarms_per_100k)
-        for group in sorted({*self._groups, *other._groups}):
-            one, two = (monitor._groups.get(group) or nothing._watched(group) for monitor in (self, other))
+        for group in sorted({*self.groups, *other.groups}):
+            one, two = (monitor.groups.get(group) or nothing._watched(group) for monitor in (self, other))
             assert one is not None and two is not None
-            out._groups[group] = one.merged(two)
+            out.groups[group] = one.merged(two)
         fresh = Evidence(self.window)
-        for device in sorted({*self._devices, *other._devices}):
-            one_e, two_e = self._devices.get(device, fresh), other._devices.get(device, fresh)
-            out._devices[device] = one_e.merged(two_e)
+        for device in sorted({*self.devices, *other.devices}):
+            one_e, two_e = self.devices.get(device, fresh), other.devices.get(device, fresh)
+            out.devices[device] = one_e.merged(two_e)
         return out
 
-    def _watched(self, group: Group) -> _Watched | None:
-        watched = self._groups.get(group)
-        if watched is None and len(self._groups) < self.most_groups:
-            watched = self._groups[group] = _Watched.begin(self.reference.of(group), self.window)
+    def _watched(self, group: Group) -> Watched | None:
+        watched = self.groups.get(group)
+        if watched is None and len(self.groups) < self.most_groups:
+            watched = self.groups[group] = Watched.begin(self.reference.of(group), self.window)
         return watched
 
     def _look(self, group: Group, evidence: Evidence, now: float) -> Alarm | None:
@@ -163,10 +163,12 @@ def _reason(found: Finding) -> str:
     )
 
 
-class _Counter:
+class Counter:
     """The ranks of a reference and of everything since: gives each new value its conformal p-value."""
 
     def __init__(self, ranks: Ranks, counts: list[float] | None = None) -> None:
+        if counts is not None and len(counts) != len(ranks.counts):
+            raise ValueError(f"this reference has {len(ranks.counts)} cells, the counts {len(counts)}")
         self.start = ranks
         self.edges = ranks.edges
         self.counts = list(ranks.counts) if counts is None else counts
@@ -181,32 +183,32 @@ class _Counter:
         self.total += 1
         return min(max(p, 1e-12), 1 - 1e-12)
 
-    def merged(self, other: _Counter) -> _Counter:
+    def merged(self, other: Counter) -> Counter:
         added = zip(self.counts, other.counts, self.start.counts, strict=True)
-        return _Counter(self.start, [a + b - start for a, b, start in added])
+        return Counter(self.start, [a + b - start for a, b, start in added])
 
 
 @dataclass
-class _Watched:
+class Watched:
     """What is kept of one group."""
 
     reference: GroupReference
     window: Window
     evidence: Evidence
-    losses: _Counter
-    places: _Counter
+    losses: Counter
+    places: Counter
 
     @classmethod
-    def begin(cls, own: GroupReference, window: int) -> _Watched:
+    def begin(cls, own: GroupReference, window: int) -> Watched:
         return cls(
             own,
             Window(window, own.predicted, own.observed),
             Evidence(window),
-            _Counter(own.losses),
-            _Counter(own.places),
+            Counter(own.losses),
+            Counter(own.places),
         )
 
-    def merged(self, other: _Watched) -> _Watched:
+    def merged(self, other: Watched) -> Watched:
         return replace(
             self,
             window=self.window.merged(other.window),
