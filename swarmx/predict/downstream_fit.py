@@ -34,6 +34,7 @@ STRENGTHS = (30.0, 10.0, 3.0, 1.0)
 SHARES = np.linspace(0, 1, 6)  # tried weights of the bins against the kind
 SHRINK = 20.0  # states that the weight of all kinds counts as, when a kind chooses its own
 BINS = 12
+GAIN = 0.98  # loss with the texts over that without, below which they are read
 LOGISTIC_RIDGE, LOGISTIC_STEPS = 0.1, 60
 BRANCH_ROWS = 10  # times that a kind of call must have followed to be foreseen
 
@@ -93,10 +94,10 @@ def fit_downstream(
     if any(row.expected is not None for row in rows):
         for name, observed in wanted.items():
             fit, own = _fit(features, kinds, number, observed, fold)
-            if own < fits[name][1]:
+            if own < GAIN * fits[name][1]:
                 better[name] = fit
         tried, own = _fit_branches(found, features, kinds, number, fold)
-        text_branches = tried if own < loss else text_branches
+        text_branches = tried if own < GAIN * loss else text_branches
     targets = {name: fit for name, (fit, _) in fits.items()}
     return DownstreamPredictor(vocabulary, Variant(targets, branches), Variant(better, text_branches))
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from swarmx.errors import BadInput
 from swarmx.files import replacing_directory
-from swarmx.predict.bundle import copy_encoder, shipped
+from swarmx.predict.bundle import ENCODER_FILES, copy_encoder, shipped
 from swarmx.predict.encoder import Floats, reduced_table, shrink
 from swarmx.predict.export import export_encoder
 from swarmx.predict.neural import TextNetwork, TokenTable, pooled, small_decoder
@@ -40,6 +40,25 @@ def write_default(out: Path) -> None:
     """A copy of the shipped encoder."""
     with replacing_directory(out) as directory:
         copy_encoder(shipped(), directory)
+
+
+def encoder_directory(wanted: Path, scratch: Path) -> Path:
+    """The directory of an encoder that is given as one, or by the name of a kind that needs nothing else.
+
+    scratch : where one that has to be made first is written
+    Raises BadInput when it is neither.
+    """
+    if wanted.is_dir():
+        return wanted
+    if str(wanted) == "default":
+        return shipped()
+    if str(wanted) == "minilm":
+        write_minilm(scratch)
+        return scratch
+    raise BadInput(
+        f"no encoder {str(wanted)!r}: give a directory with {', '.join(ENCODER_FILES)}, or one of default, minilm; "
+        "--target-config makes a transformer of the target model's kind"
+    )
 
 
 def write_token_table(out: Path, table: Floats, tokenizer: str, width: int = 96, name: str = "token-table") -> None:

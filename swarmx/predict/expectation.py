@@ -4,7 +4,7 @@ device, which calls come next, and why."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,8 @@ def expectations(
         shown = () if seconds is None else _on_devices(seconds, call, prediction, devices or seconds.devices, running)
         outlook = None
         if downstream is not None and call.type in downstream.vocabulary.labels:
-            outlook = downstream.predict(WorkflowState.begin(Step.of(call, prediction)))
+            known = replace(call, prompt_tokens=_prompt_tokens(call))
+            outlook = downstream.predict(WorkflowState.begin(Step.of(known, prediction)))
         out.append(Expectation(call, prediction, explain(predictor, call), shown, outlook))
     return out
 
@@ -91,7 +92,7 @@ def expectations(
 def _on_devices(
     seconds: SecondsPredictor, call: Call, prediction: Prediction, devices: Sequence[str], running: Sequence[int]
 ) -> tuple[OnDevice, ...]:
-    prompt = call.prompt_tokens or round(len(text_of(call.prompt)) / CHARS_PER_TOKEN)
+    prompt = _prompt_tokens(call)
     like_this = round(prompt + float(prediction.tokens.at(0.5)) / 2)
     states = [
         ReplicaState(f"{device}/{n}", call.model, device, slots=n + 1, running=n, kv_tokens=n * like_this,
@@ -103,3 +104,7 @@ def _on_devices(
         OnDevice(state.device, state.running, QuantileGrid(grid.levels, grid.values[i]), sources[i])
         for i, state in enumerate(states)
     )
+
+
+def _prompt_tokens(call: Call) -> int:
+    return call.prompt_tokens or round(len(text_of(call.prompt)) / CHARS_PER_TOKEN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,38 +13,43 @@ from rich.markup import escape
 from rich.table import Table
 
 from swarmx.files import replacing
-from swarmx.predict.expectation import Expectation
+from swarmx.predict.expectation import Expectation, OnDevice
 from swarmx.predict.text import text_of
 from swarmx.quantiles import QuantileGrid
 from swarmx.types import Prediction
 
-BAR = 26  # characters of the picture's axis
+BAR = 22  # characters of the picture's axis
 LEVELS_SHOWN = (0.1, 0.5, 0.9, 0.95, 0.99)
+WIDTH = 80  # of the table where the output is no terminal
 COLOURS = ("#3366cc", "#dc6900", "#2e8b57", "#8e44ad", "#b03a2e", "#5f6a6a")
 
 
 def print_expectation(found: Expectation) -> None:
     """Quantiles of every target as a strip, seconds of every device on one axis, and why."""
     console = Console(highlight=False)
+    console = console if console.width >= WIDTH else Console(highlight=False, width=WIDTH)
     text, prediction = text_of(found.call.prompt), found.prediction
     console.print(f"[bold]{escape(text[:200])}{'…' if len(text) > 200 else ''}[/]")
     console.print(f"answered by {prediction.source} of model {prediction.model_version}", style="dim")
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("")
-    table.add_column("0 to q0.99, ● median")
+    table.add_column("", overflow="fold")
+    table.add_column("0 to q0.99, ● median", no_wrap=True, min_width=BAR)
     for level in LEVELS_SHOWN:
-        table.add_column(f"q{level:g}", justify="right")
+        table.add_column(f"q{level:g}", justify="right", no_wrap=True)
     for name, grid in _targets(prediction):
         _add(table, name, grid, top_of([grid]))
     if found.devices:
-        table.add_section()
         top = top_of([on.seconds for on in found.devices])
+        table.add_row("[dim]seconds on …[/]")
         for on in found.devices:
-            note = "" if on.source == "neural" else ", unknown: borrowed"
-            busy = "idle" if not on.running else f"{on.running} running"
-            _add(table, f"seconds on {on.device}, {busy}{note}", on.seconds, top)
+            _add(table, _place(on), on.seconds, top)
     console.print(table)
     _print_why(console, found)
+
+
+def _place(on: OnDevice) -> str:
+    busy = f"{on.device} {'idle' if not on.running else f'+{on.running}'}"
+    return busy if on.source == "neural" else f"{busy}, unknown: borrowed"
 
 
 def _add(table: Table, name: str, grid: QuantileGrid, top: float) -> None:
@@ -100,20 +106,21 @@ def draw_expectations(found: Sequence[Expectation], path: Path) -> None:
     FigureCanvasAgg(drawing)
     places = drawing.subplots(1, panels, squeeze=False)[0]
     _draw_tokens(places[0], found)
+    whose = ", first prompt" if len(found) > 1 else ""
     if first.devices:
-        _draw_seconds(places[1], first)
+        _draw_seconds(places[1], first, whose)
     if first.reason.moves:
-        _draw_moves(places[-1], first)
+        _draw_moves(places[-1], first, whose)
     for axes in places:
         axes.spines[["top", "right"]].set_visible(False)
-    with replacing(path) as temporary:
+    with replacing(path) as temporary, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # a prompt may hold what the font has not: drawn as a box
         drawing.savefig(temporary, dpi=130, format="png")
 
 
 def _draw_tokens(axes: Any, found: Sequence[Expectation]) -> None:
     for i, one in enumerate(found):
-        text = " ".join(text_of(one.call.prompt).split()) or one.call.id
-        label = (text[:38] + "…" if len(text) > 38 else text).replace("$", r"\$")
+        label = _plain(" ".join(text_of(one.call.prompt).split()) or one.call.id, 38)
         tokens = one.prediction.tokens
         axes.plot(tokens.values, tokens.levels, marker="o", markersize=3, label=label, color=COLOURS[i % len(COLOURS)])
     axes.set(xlabel="output tokens", ylabel="share of answers no longer than that", ylim=(0, 1.02))
@@ -122,13 +129,13 @@ def _draw_tokens(axes: Any, found: Sequence[Expectation]) -> None:
     axes.legend(frameon=False, fontsize=7, loc="lower right")
 
 
-def _draw_seconds(axes: Any, one: Expectation) -> None:
+def _draw_seconds(axes: Any, one: Expectation, whose: str) -> None:
     """A box a device: whiskers q0.1 and q0.95, box q0.25 to q0.75, a line at the median, a dot at q0.99."""
     rows = list(reversed(one.devices))
     names = list(dict.fromkeys(on.device for on in one.devices))
     for y, on in enumerate(rows):
         low, start, middle, end, high, top = (float(on.seconds.at(q)) for q in (0.1, 0.25, 0.5, 0.75, 0.95, 0.99))
-        colour = COLOURS[names.index(on.device) % len(COLOURS)]
+        colour = COLOURS[(2 + names.index(on.device)) % len(COLOURS)]  # the first ones stand for prompts
         axes.plot([low, high], [y, y], color=colour, linewidth=1.2)
         axes.barh(y, end - start, left=start, height=0.5, color=colour, alpha=0.35, edgecolor=colour)
         axes.plot([middle, middle], [y - 0.25, y + 0.25], color=colour, linewidth=2.2)
@@ -137,15 +144,15 @@ def _draw_seconds(axes: Any, one: Expectation) -> None:
     axes.set_yticks(range(len(rows)), labels, fontsize=8)
     axes.set_xlabel("seconds: q0.1, quartiles, q0.95, dot q0.99")
     axes.set_xlim(left=0)
-    axes.set_title("how long it would take where", fontsize=10, loc="left")
+    axes.set_title(f"how long it would take where{whose}", fontsize=10, loc="left")
 
 
-def _draw_moves(axes: Any, one: Expectation) -> None:
+def _draw_moves(axes: Any, one: Expectation, whose: str) -> None:
     moves = list(reversed(one.reason.moves))
     factors = np.array([factor for _, factor in moves])
     colours = [COLOURS[0] if factor < 1 else COLOURS[1] for factor in factors]
     axes.barh(range(len(moves)), np.log2(factors), color=colours, height=0.55)
-    names = [(what if len(what) <= 34 else what[:33] + "…").replace("$", r"\$") for what, _ in moves]
+    names = [_plain(what, 34) for what, _ in moves]
     axes.set_yticks(range(len(moves)), [f"without {_folded(name)}" for name in names], fontsize=7)
     low, high = axes.get_xlim()
     ends = max(abs(low), abs(high), 0.2)
@@ -155,7 +162,13 @@ def _draw_moves(axes: Any, one: Expectation) -> None:
     axes.axvline(0, color="black", linewidth=0.8)
     nearest = one.reason.nearest_type
     axes.set_xlabel("median would be" + (f"; nearest type: {nearest}" if nearest else ""))
-    axes.set_title("why", fontsize=10, loc="left")
+    axes.set_title(f"why{whose}", fontsize=10, loc="left")
+
+
+def _plain(text: str, most: int) -> str:
+    """A short text that matplotlib draws as it is: no formulas, no control characters."""
+    text = "".join(c if c.isprintable() else "·" for c in text)
+    return (text if len(text) <= most else text[: most - 1] + "…").replace("$", r"\$")
 
 
 def _folded(text: str, width: int = 18) -> str:

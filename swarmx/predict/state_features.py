@@ -90,7 +90,7 @@ def row_of(
     steps: Iterable[Step], event: Step, is_root: bool, expected: tuple[float, ...] | None,
     expected_root: tuple[float, ...] | None,
 ) -> StateRow:  # fmt: skip
-    """Read a state. Numbers that are not finite, or negative, count as 0."""
+    """Read a state. Numbers that are not finite, or negative, count as 0; no prompt tokens count as unknown."""
     finished: Counter[str] = Counter()
     live: Counter[str] = Counter()
     models: Counter[str] = Counter()
@@ -103,7 +103,7 @@ def row_of(
             models[step.model] += 1
             tokens += _number(step.output_tokens)
     numbers = (
-        _number(event.output_tokens), finished.total(), live.total(), tokens, _number(event.prompt_tokens)
+        _number(event.output_tokens), finished.total(), live.total(), tokens, _number(event.prompt_tokens) or np.nan
     )  # fmt: skip
     logs = tuple(log1p(number) for number in numbers)
     return StateRow(label_of(event), is_root, finished, live, models, logs, expected, expected_root)
@@ -150,7 +150,7 @@ def matrix(rows: Sequence[StateRow], vocabulary: StateVocabulary) -> tuple[Array
     n, width = len(rows), len(v.labels)
     out, kinds = np.zeros((n, v.size)), np.zeros(n, np.int64)
     numbers = np.array([_numbers(row) for row in rows]).reshape(n, len(v.middle))
-    numbers = np.clip(np.nan_to_num((numbers - v.middle) / v.scale), -6, 6)  # what is missing counts as average
+    numbers = np.clip(np.nan_to_num((numbers - v.middle) / v.scale), -2.5, 2.5)  # what is missing counts as average
     text = 4 * width + len(v.models)
     for i, row in enumerate(rows):
         place = labels.get(row.label)

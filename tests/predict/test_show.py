@@ -21,7 +21,7 @@ from swarmx.types import Call
 @pytest.fixture(scope="module")
 def found(trained: Path) -> list[Expectation]:
     calls = [
-        Call("plan", "m", 0.0, "List the main facts about bees.", type="plan"),
+        Call("plan", "m", 0.0, "List the main facts about bees.", type="list"),
         Call("word", "m", 0.0, "Name a colour for tea."),
     ]
     return expectations(trained, calls)
@@ -46,7 +46,7 @@ def test_an_unknown_device_is_shown_as_borrowed(trained: Path) -> None:
     done = CliRunner().invoke(
         app, ["predict", str(trained), "-p", "Hi.", "--device", "tpu", "--running", "1", "--target-model", "m"]
     )  # fmt: skip
-    assert done.exit_code == 0 and "seconds on tpu, 1 running, unknown: borrowed" in " ".join(done.output.split())
+    assert done.exit_code == 0 and "tpu +1, unknown:" in done.output and "borrowed" in done.output
 
 
 def test_the_picture_has_a_panel_for_each_question(found: list[Expectation], tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_the_picture_has_a_panel_for_each_question(found: list[Expectation], tmp
 
 
 def test_dollars_and_marks_in_a_prompt_are_shown_as_they_are(trained: Path, tmp_path: Path) -> None:
-    call = Call("p", "m", 0.0, "Is [bold]$5 or $6[/] \x00 more? " + "w" * 300)
+    call = Call("p", "m", 0.0, "Is [bold]$5 or $6[/] \x00 more? " + "鯨" * 300)
     draw_expectations(expectations(trained, [call]), tmp_path / "p.png")
     done = CliRunner().invoke(app, ["predict", str(trained), "-p", str(call.prompt)])
     assert done.exit_code == 0 and "[bold]$5 or $6[/]" in done.output
