@@ -44,7 +44,8 @@ class Row:
     arm : which predictions the policy saw; None for a policy that uses none
     max_rate_at_slo : largest load, as a share of capacity, whose workflow P99 keeps the limit; None where
         nobody looked
-    extra : figures of the suite's own, means over seeds
+    extra : figures of the suite's own, means over seeds; with several tenants also `tenants_jain`,
+        `tenants_worst_delay_s` and, up to twelve of them, `tenant/<name>/<figure>`, see `swarmx.sim.accounts`
     vs : reference name (led, round_robin, power_of_two, central_fcfs, clairvoyant, ...) -> ratio
     """
 

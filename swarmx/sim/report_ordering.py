@@ -40,7 +40,7 @@ def ours(claim: Claim, rows: dict[tuple[str, float], Row]) -> float | None:
 def table(report: Report, suite: str, regime: str) -> Table:
     """All figures of the suite's own, at every load."""
     rows = [r for r in report.rows if (r.suite, r.regime, r.level) == (suite, regime, "workflow")]
-    names = list(dict.fromkeys(name for row in rows for name in row.extra))
+    names = list(dict.fromkeys(name for row in rows for name in row.extra if not name.startswith("tenant/")))
     title = f"{suite}, {regime}: {len(report.meta.seeds)} seeds"
     out = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     out.add_column("policy")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from swarmx.scheduler import Scheduler
 from swarmx.sim import Arm, CallTable, Cluster, Timing, Workload, percentiles, simulate
+from swarmx.sim.accounts import accounts_of, figures_of
 from swarmx.sim.contracts import SimulatedScheduler
 from swarmx.sim.suites.cells import QUICK, Cell, Plan
 from swarmx.sim.suites.material import Material
@@ -90,6 +91,8 @@ class Contest:
         trial = self.build(cell.policy, cell.load, cell.seed, cell.workflows <= QUICK.workflows)
         table, figures = trial.run()
         calls, whole = table.call_latency_s(), table.workflow_latency_s()
+        weights = trial.scheduler.observers.sharing.weights
+        figures |= figures_of(accounts_of(table, weights), weights)
         span = float(np.nanmax(table.finished_s) - table.workflow_arrival_s[0])
         replicas = len(trial.cluster.replicas)
         return Outcome(

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from swarmx.presets import preset
 from swarmx.sim import CallTable, percentiles, simulate
+from swarmx.sim.accounts import accounts_of, figures_of
 from swarmx.sim.suites.cells import VARIANTS, Cell, InWorlds, World
 from swarmx.sim.suites.material import Material
 
@@ -75,6 +76,7 @@ def outcome_of(table: CallTable, world: World) -> Outcome:
         no_end=int((~table.ok).sum()),
         curve_s=tuple(percentiles(whole, CURVE)),
         parts_s=critical_parts(table),
+        extra=tuple(sorted(figures_of(accounts_of(table)).items())),
     )
 
 

@@ -81,7 +81,8 @@ def _at_equal(group: Group, groups: Grouped) -> dict[str, float]:
 
 def _extra(found: Sequence[Outcome]) -> dict[str, float]:
     parts = [dict(o.extra) for o in found]
-    return {name: float(np.mean([part[name] for part in parts])) for name in parts[0]}
+    names = [name for name in parts[0] if all(name in part for part in parts)]
+    return {name: float(np.mean([part[name] for part in parts])) for name in names}
 
 
 def _ratios(group: Group, groups: Grouped, level: Level) -> dict[str, Ratio]:
