@@ -9,11 +9,17 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from _http_suite import BATCH_SHARE, PREFILL_S, RULE, SLOTS, SPEEDS, TOKEN_S, Outcome, Piece, Run
+import numpy as np
+from _http_suite import BATCH_SHARE, PREFILL_S, TOKEN_S, Outcome, Piece, Run, a_prompt
 
 from swarmx import client
+from swarmx.adapters.mock_replica import HiddenRule
+from swarmx.types import CallRecord
 
 APP, ENGINE = "bench", "Engine"
+SPEEDS = (1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.25, 0.25)
+SLOTS = 1
+RULE = HiddenRule(mean_tokens=120, cv=1.0, rho2=0.7, seed=3)
 SETTINGS = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -21,6 +27,28 @@ SETTINGS = {
     "RAY_worker_niceness": "0",
 }
 ONGOING = 128  # max_ongoing_requests: far above the engines' slots, as people set it for LLMs
+
+
+def capacity_per_s(scale: float) -> float:
+    """Calls per second that all replicas can do together with full slots."""
+    rng = np.random.default_rng(99)
+    mean_tokens = float(np.mean([RULE.length(f"user: {a_prompt(rng)}") for _ in range(4000)]))
+    token_s = scale * TOKEN_S * (1 + BATCH_SHARE * (SLOTS - 1))
+    return sum(SLOTS * speed / (mean_tokens * token_s) for speed in SPEEDS)
+
+
+def training_records(count: int, seed: int) -> list[CallRecord]:
+    """What an earlier log would hold: prompts of the same kind, none of those used later, with their true lengths."""
+    rng, records = np.random.default_rng(seed), []
+    for i in range(count):
+        prompt = a_prompt(rng)
+        record = CallRecord(
+            f"past-{i}", ENGINE, float(i), "ok", workflow_id=f"past-{i}", type=str(rng.choice(["plan", "work"])),
+            prompt=prompt, prompt_tokens=len(prompt) // 4, dispatched_s=float(i), finished_s=i + 1.0,
+            output_tokens=RULE.length(f"user: {prompt}"),
+        )  # fmt: skip
+        records.append(record)
+    return records
 
 
 class Cluster:

@@ -2,10 +2,12 @@
 
     swarmx bench ray [--quick] [--json]
 
-Eight replicas (4 x 1.0, 2 x 0.6, 2 x 0.35; 4 slots each) that sleep by the engine model, agent workflows at 85 % of
-their capacity, called through a deployment handle; arrivals, shapes and prompts by seed, the same for every router. The
-replicas stay while the router changes. Then the cost of a call: single calls that answer at once, the routers in turn,
-each against a router that does nothing. `scale` makes the engines slower, so that Ray's own milliseconds do not count.
+Eight replicas (4 x 1, 2 x 1/2, 2 x 1/4; one call at a time each) that sleep by the engine model; agent workflows (a
+plan, one to four pieces of work, a merge) at 90 % of their capacity, called through a deployment handle; arrivals,
+shapes and prompts by seed, the same for every router. `late` and `push` predict with a model that is trained here, on
+other prompts of the same kind; LED is told the true speeds. The replicas stay while the router changes. Then the cost
+of a call: single calls that answer at once, the routers in turn, each against a router that does nothing. `scale`
+makes the engines slower, so that Ray's own milliseconds count for less.
 """
 
 from __future__ import annotations
@@ -22,32 +24,32 @@ HERE = str(Path(__file__).parent)
 sys.path[:] = [p for p in sys.path if p not in ("", HERE)] + [HERE]  # last: this file has the name of the package
 
 import numpy as np  # noqa: E402
-from _http_suite import SLOTS, Outcome, capacity_per_s, training_records, workload  # noqa: E402
-from _ray_suite import ONGOING, Cluster, drive, latencies, ready  # noqa: E402
+from _http_suite import Outcome, workload  # noqa: E402
+from _ray_suite import ONGOING, SLOTS, Cluster, capacity_per_s, drive, latencies, ready, training_records  # noqa: E402
 
 CALLS_PER_RUN = 4.5  # mean
-LOAD = 0.85
+LOAD = 0.9
 RESAMPLES = 500
 
 
-def routers(model: str | None) -> dict[str, tuple[Callable[[], Any], int]]:
-    """Name -> (its config, max_ongoing_requests)."""
+def routers(model: str, quick: bool) -> dict[str, tuple[Callable[[], Any], int]]:
+    """Name -> (its config, max_ongoing_requests). model : directory of the predictor"""
     from ray.serve.config import RequestRouterConfig
 
     from swarmx.adapters.ray_serve.settings import router_config
 
     turn = "ray.serve.experimental.round_robin_router.RoundRobinRouter"
+    budget = {"predictor": {"budget_s": 0.05}}
     known: dict[str, tuple[Callable[[], Any], int]] = {
         "serve power of two": (RequestRouterConfig, ONGOING),
-        "serve round robin": (lambda: RequestRouterConfig(request_router_class=turn), ONGOING),
         "LED": (lambda: router_config("least_outstanding_per_speed"), ONGOING),
-        "push": (lambda: router_config("push"), ONGOING),
-        "late": (lambda: router_config("late"), ONGOING),
+        "push": (lambda: router_config("push", model, budget), ONGOING),
+        "late": (lambda: router_config("late", model, budget), ONGOING),
     }
-    if model is not None:
-        held = {"predictor": {"budget_s": 0.05}}
-        known["serve power of two, slots"] = (RequestRouterConfig, SLOTS)
-        known["late, trained"] = (lambda: router_config("late", model, held), ONGOING)
+    if not quick:
+        known["late, no prediction"] = (lambda: router_config("late"), ONGOING)
+        known["serve round robin"] = (lambda: RequestRouterConfig(request_router_class=turn), ONGOING)
+        known["serve power of two, strict slots"] = (RequestRouterConfig, SLOTS)
     return known
 
 
@@ -119,33 +121,39 @@ def _quantiles(values: Any) -> dict[str, float]:
 
 def train(folder: str) -> str:
     """A predictor that has learned from earlier prompts of the same kind."""
+    from swarmx.predict.train import TrainConfig
     from swarmx.predict.train import train as fit
 
     out = Path(folder) / "model"
-    fit(training_records(3000, seed=7), out)
+    fit(training_records(2000, seed=7), out, TrainConfig(plots=False))
     return str(out)
 
 
 def run(
-    quick: bool = False, data: str | None = None, seeds: int = 0, runs: int = 0, scale: float = 2.0,
+    quick: bool = False, data: str | None = None, seeds: int = 0, runs: int = 0, scale: float = 0.0,
     only: tuple[str, ...] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """The figures of the module's docstring. data : unused, every benchmark has it"""
-    seeds, runs = seeds or (1 if quick else 3), runs or (80 if quick else 200)
+    seeds, runs, scale = seeds or (1 if quick else 3), runs or (100 if quick else 200), scale or (0.6 if quick else 1.0)
     with tempfile.TemporaryDirectory(prefix="swarmx-model-") as folder:
-        model = None if quick else train(folder)
+        model = train(folder)
         with Cluster(scale) as cluster:
-            chosen = {n: r for n, r in routers(model).items() if not only or n in only}
             found = {
                 name: measure(cluster, name, config(), ongoing, range(1, seeds + 1), runs)
-                for name, (config, ongoing) in chosen.items()
+                for name, (config, ongoing) in routers(model, quick).items()
+                if not only or name in only
             }
             costs = overhead(cluster, 150 if quick else 600)
     pairs = {
-        "late_vs_pow2": ("late", "serve power of two"), "late_vs_led": ("late", "LED"),
-        "late_vs_round_robin": ("late", "serve round robin"), "push_vs_pow2": ("push", "serve power of two"),
-        "late_trained_vs_led": ("late, trained", "LED"), "late_vs_pow2_slots": ("late", "serve power of two, slots"),
-    }  # fmt: skip
+        "late_vs_pow2": ("late", "serve power of two"),
+        "late_vs_led": ("late", "LED"),
+        "push_vs_pow2": ("push", "serve power of two"),
+        "push_vs_led": ("push", "LED"),
+        "led_vs_pow2": ("LED", "serve power of two"),
+        "late_vs_round_robin": ("late", "serve round robin"),
+        "late_without_prediction_vs_led": ("late, no prediction", "LED"),
+        "late_vs_pow2_strict": ("late", "serve power of two, strict slots"),
+    }
     ratios = {name: ratio(found[a], found[b]) for name, (a, b) in pairs.items() if a in found and b in found}
     return {
         "p99_ratio": {name: r["value"] for name, r in ratios.items()},
@@ -154,7 +162,7 @@ def run(
         "ci95": {name: r["ci95"] for name, r in ratios.items()},
         "costs_ms": costs,
         "rows": {name: outcome.row() for name, outcome in found.items()},
-        "meta": {"seeds": seeds, "workflows_per_seed": runs, "scale": scale, "load": LOAD, "arm": "none"},
+        "meta": {"seeds": seeds, "workflows_per_seed": runs, "scale": scale, "load": LOAD, "arm": "trained"},
     }
 
 
