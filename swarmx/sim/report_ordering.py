@@ -38,16 +38,23 @@ def ours(claim: Claim, rows: dict[tuple[str, float], Row]) -> float | None:
 
 
 def table(report: Report, suite: str, regime: str) -> Table:
-    """All figures of the suite's own, at every load."""
+    """The figures that the suite's claims speak of, of every policy at every load; report.json has all of them."""
     rows = [r for r in report.rows if (r.suite, r.regime, r.level) == (suite, regime, "workflow")]
-    names = list(dict.fromkeys(name for row in rows for name in row.extra if not name.startswith("tenant/")))
+    known = {name for row in rows for name in row.extra}
+    spoken = ("mean_s", "p99_s", *(claim.figure for claim in CLAIMS.get(suite, ())))
+    names = [name for name in dict.fromkeys(spoken) if name in known]
     title = f"{suite}, {regime}: {len(report.meta.seeds)} seeds"
     out = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    out.add_column("policy")
+    out.add_column("policy", no_wrap=True)
     out.add_column("load", justify="right")
     for name in names:
-        out.add_column(name.replace("_", " "), justify="right")
+        out.add_column(name.replace("_", " "), justify="right", min_width=6)
     for row in sorted(rows, key=lambda r: r.load):
-        cells = [f"{row.extra[name]:.3g}" if name in row.extra else "" for name in names]
+        cells = [_short(row.extra[name]) if name in row.extra else "" for name in names]
         out.add_row(row.policy, f"{row.load:g}", *cells, style="bold" if row.policy == "late" else None)
     return out
+
+
+def _short(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3f}"[:5] if abs(value) >= 0.001 else f"{value:.2g}"
