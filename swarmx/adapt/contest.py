@@ -26,7 +26,7 @@ from swarmx.quantiles import LEVELS
 
 Array = NDArray[np.float64]
 Verdict = Literal["promote", "reject", "undecided"]
-CLIP = 0.5
+CLIP = 0.25
 STAKES = np.array([0.02, 0.05, 0.1, 0.2, 0.4, 0.7])
 COVERED = [int(np.flatnonzero(np.isclose(LEVELS, level))[0]) for level in (0.5, 0.9, 0.95, 0.99)]
 LEAST = 30  # records before coverage says anything
@@ -65,12 +65,13 @@ class Contest:
     """
 
     alpha: float = 0.01
-    margin: float = 0.05
+    margin: float = 0.1
     most: int = 2000
     records: int = 0
     better: Wealth = field(default_factory=Wealth)
     harmless: Wealth = field(default_factory=Wealth)
     worse: Wealth = field(default_factory=Wealth)
+    inferior: Wealth = field(default_factory=Wealth)
     losses: Array = field(default_factory=lambda: np.zeros(4))  # champion, challenger raw; champion, challenger served
     covered: Array = field(default_factory=lambda: np.zeros((2, len(COVERED))))
 
@@ -79,6 +80,7 @@ class Contest:
         losses = np.array([pinball(grid, observed) for grid in (champion, challenger, *served)])
         scale = CLIP * max(float((champion @ MEAN + challenger @ MEAN) / 2), 1.0)
         self.better.bet((losses[0] - losses[1]) / scale)
+        self.inferior.bet((losses[1] - losses[0]) / scale)
         self.harmless.bet(((1 + self.margin) * losses[2] - losses[3]) / scale)
         self.worse.bet((losses[3] - losses[2]) / scale)
         self.losses = self.losses + losses / (scale / CLIP)
@@ -87,11 +89,11 @@ class Contest:
         self.records += 1
 
     def verdict(self) -> Verdict:
-        """Promote when better and harmless are both proven and coverage is no worse; reject when harm is proven."""
+        """Promote when better and harmless are both proven and coverage is no worse; reject when the contrary is."""
         needed = -math.log(self.alpha)
         if self.better.log >= needed and self.harmless.log >= needed and self.coverage_holds():
             return "promote"
-        if self.worse.log >= needed or self.records >= self.most:
+        if max(self.worse.log, self.inferior.log) >= needed or self.records >= self.most:
             return "reject"
         return "undecided"
 

@@ -32,7 +32,7 @@ class LoopConfig:
     every: int | None = None
     first: int = 500
     alpha: float = 0.01
-    margin: float = 0.05
+    margin: float = 0.1
     most: int = 2000
     window: int = 300
     rows: int = 100_000

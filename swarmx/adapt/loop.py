@@ -207,7 +207,8 @@ class AdaptationLoop:
 
     def _judge(self, rival: Rival) -> None:
         verdict, report = rival.trial.verdict(), rival.trial.report()
-        if verdict == "undecided" and isinstance(rival.trial, Contest) and self._wants_training(self._now):
+        hopeless = isinstance(rival.trial, Contest) and rival.trial.better.log < 1
+        if verdict == "undecided" and hopeless and self._wants_training(self._now):
             self.registry.set("challenger", None, {"reason": "another drift came after its training"})
             self.rival = None
             self._take_back()

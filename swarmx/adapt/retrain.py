@@ -44,12 +44,13 @@ CERTAIN = 4.0  # standard errors that a change must exceed; its place was chosen
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a retraining costs; by default what 100,000 calls allow on one core in a minute.
+    """What a retraining costs; by default what a minute of one core allows.
 
-    members : networks, and folds; left_out : folds that a member leaves out; grams : n-grams of a prompt, the most
-    frequent ones; the rest as in `predict.fit.FitConfig`
+    rows : examples that are read, see `thinned`; members : networks, and folds; left_out : folds that a member leaves
+    out; grams : n-grams of a prompt, the most frequent ones; the rest as in `predict.fit.FitConfig`
     """
 
+    rows: int = 50_000
     members: int = 4
     left_out: int = 1
     landmarks: int = 64
@@ -67,7 +68,7 @@ class Plan:
         """The fit of `swarmx train` where there are few calls, with fewer epochs; the default where there are many."""
         if rows > FEW:
             return cls(seed=seed)
-        return cls(8, 3, 256, 192, GRAMS, 64, 256, 30, 5, STRENGTHS, seed)
+        return cls(FEW, 8, 3, 256, 192, GRAMS, 64, 256, 30, 5, STRENGTHS, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ def retrain(job: Job, out: Path, progress: Progress = lambda what, done: None, r
     from swarmx.predict.card import write_card
     from swarmx.predict.heads import Material, write_heads
 
+    job = thinned(job)
     examples = job.examples
     groups = np.array([example.prompt_group for example in examples], dtype=np.str_)
     if len(examples) < FEWEST_ROWS or len(set(groups)) < FEWEST_GROUPS:
@@ -136,6 +138,20 @@ def retrain(job: Job, out: Path, progress: Progress = lambda what, done: None, r
         write_card(directory, description, metrics, plots=False)
         write_manifest(directory, description)
     return metrics
+
+
+def thinned(job: Job) -> Job:
+    """The job with at most `plan.rows` examples: all those since the alarms, as far as they are half of it, and an
+    even draw of the others."""
+    if len(job.examples) <= job.plan.rows:
+        return job
+    rng = np.random.default_rng(job.plan.seed)
+    alarmed = min((changed.alarmed for changed in job.changed), default=np.inf)
+    late = np.flatnonzero([example.seq >= alarmed for example in job.examples])[-job.plan.rows // 2 :]
+    rest = np.setdiff1d(np.arange(len(job.examples)), late)
+    kept = np.sort(np.concatenate((late, rng.choice(rest, job.plan.rows - len(late), replace=False))))
+    weights = job.weights[kept]
+    return replace(job, examples=[job.examples[i] for i in kept], weights=weights / weights.mean())
 
 
 def rebased(learned: Targets, job: Job) -> tuple[Targets, dict[Group, float]]:

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from swarmx.adapt.packing import pack, unpack
-from swarmx.adapt.retrain import Job, describe, job_of, retrain
+from swarmx.adapt.retrain import Job, describe, job_of, retrain, thinned
 from swarmx.errors import BadInput
 from swarmx.files import replacing
 
@@ -176,7 +176,7 @@ def main(place: Path) -> int:
     threading.Thread(target=_end_with, args=(int(about["parent"]),), daemon=True).start()
     with np.load(place / "examples.npz") as arrays:
         weights = arrays["weights"]
-        job = job_of(about, unpack(arrays), weights)
+        job = thinned(job_of(about, unpack(arrays), weights))
     try:
         retrain(job, place / "model", release=True)
         problem = ""
