@@ -10,6 +10,7 @@ from swarmx.sim.suites.ordering import Claim
 from swarmx.sim.suites.ordering_suites import ORDERING
 
 PREFIX = "ordering_"
+MOST = 5  # figures beside each other in a terminal of 80 columns
 CLAIMS = {suite.name: suite.shown for suite in ORDERING}
 
 
@@ -41,8 +42,8 @@ def table(report: Report, suite: str, regime: str) -> Table:
     """The figures that the suite's claims speak of, of every policy at every load; report.json has all of them."""
     rows = [r for r in report.rows if (r.suite, r.regime, r.level) == (suite, regime, "workflow")]
     known = {name for row in rows for name in row.extra}
-    spoken = ("mean_s", "p99_s", *(claim.figure for claim in CLAIMS.get(suite, ())))
-    names = [name for name in dict.fromkeys(spoken) if name in known]
+    spoken = (*(claim.figure for claim in CLAIMS.get(suite, ())), "mean_s", "p99_s")
+    names = [name for name in dict.fromkeys(spoken) if name in known][:MOST]
     title = f"{suite}, {regime}: {len(report.meta.seeds)} seeds"
     out = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     out.add_column("policy", no_wrap=True)

@@ -48,4 +48,4 @@ def test_the_table_has_every_policy_at_every_load_with_the_figures_that_are_spok
     made = report(row("late", 0.8, mean_s=1.0, **slo), row("late", 1.2, mean_s=2.0), row("affinity", 0.8, other=0.5))
     for found in (table(made, "ordering_saga", "as in the paper"), shown(made, "ordering_saga", "as in the paper")):
         assert found.row_count == 3
-        assert [c.header for c in found.columns] == ["policy", "load", "mean s", "slo attainment"]
+        assert [c.header for c in found.columns] == ["policy", "load", "slo attainment", "mean s"]
