@@ -87,7 +87,7 @@ def main() -> None:
     texts = prompts(asked.calls, asked.seed)
     per_s, rows = rate(texts), {}
     for name, router in routers().items():
-        handle = serve.run(llm_app.app(router), name="llm", route_prefix=None)
+        handle = serve.run(llm_app.app(router, os.environ["PYTHONPATH"]), name="llm", route_prefix=None)
         took = asyncio.run(drive(handle, texts, per_s, asked.seed))
         rows[name] = dict(zip(("p50_s", "p95_s", "p99_s"), np.quantile(took, (0.5, 0.95, 0.99)).round(3), strict=True))
         serve.delete("llm")

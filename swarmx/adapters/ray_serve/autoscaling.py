@@ -35,6 +35,12 @@ class SwarmXAutoscalingPolicy:
         self.sender: Any = None
 
     def __call__(self, ctx: Any) -> tuple[float, dict[str, Any]]:
+        try:
+            return self._decided(ctx)
+        except Exception as problem:  # such as another version of swarmx in the controller than here
+            return ctx.target_num_replicas, {"swarmx_problem": repr(problem)}
+
+    def _decided(self, ctx: Any) -> tuple[float, dict[str, Any]]:
         if self.decider is None:
             return _serves_own(ctx), {"swarmx_problem": self.problem}
         if self.sender is None:
@@ -57,6 +63,13 @@ class SwarmXApplicationPolicy:
         self.sender: Any = None
 
     def __call__(self, contexts: Mapping[Any, Any]) -> tuple[dict[Any, float], dict[Any, dict[str, Any]]]:
+        try:
+            return self._decided(contexts)
+        except Exception as problem:
+            held = {id_: float(ctx.target_num_replicas) for id_, ctx in contexts.items()}
+            return held, {id_: {"swarmx_problem": repr(problem)} for id_ in contexts}
+
+    def _decided(self, contexts: Mapping[Any, Any]) -> tuple[dict[Any, float], dict[Any, dict[str, Any]]]:
         ours = {ctx.deployment_name: ctx for ctx in contexts.values() if self._is_ours(ctx)}
         found: dict[str, int] = {}
         if self.decider is not None and ours:

@@ -104,15 +104,16 @@ class Agent:
         return {"counts": router.counts, "speeds": sorted(s.speed for s in states), "slots": [s.slots for s in states]}
 
 
-def app(router: Any) -> Any:
-    """The application. router : a `RequestRouterConfig`, or None for Serve's own"""
+def app(router: Any, path: str) -> Any:
+    """The application. router : a `RequestRouterConfig`, or None for Serve's own; path : PYTHONPATH of its processes"""
     from ray import serve
     from ray.llm._internal.serve.core.server.builder import build_llm_deployment
     from ray.serve.llm import LLMConfig
 
-    options: dict[str, Any] = {"num_replicas": 3, "max_ongoing_requests": SLOTS, "ray_actor_options": {"num_cpus": 0.1}}
+    actor = {"num_cpus": 0.1, "runtime_env": {"env_vars": {"PYTHONPATH": path}}}
+    options: dict[str, Any] = {"num_replicas": 3, "max_ongoing_requests": SLOTS, "ray_actor_options": actor}
     if router is not None:
         options["request_router_config"] = router
     config = LLMConfig(model_loading_config={"model_id": MODEL}, deployment_config=options)
     server = build_llm_deployment(config, deployment_cls=Server)
-    return serve.deployment(Agent).options(max_ongoing_requests=1000, ray_actor_options={"num_cpus": 0.1}).bind(server)
+    return serve.deployment(Agent).options(max_ongoing_requests=1000, ray_actor_options=actor).bind(server)

@@ -42,18 +42,13 @@ def test_the_arguments_that_the_ingress_sends_say_prompt_and_workflow(stub: str)
 def test_chats_through_ingress_and_server_are_routed_counted_and_measured(
     ray_serve: Any, stub: str, app_name: str
 ) -> None:
-    import cloudpickle
     import llm_app
 
     from swarmx import client
     from swarmx.adapters.ray_serve.settings import router_config
 
-    cloudpickle.register_pickle_by_value(llm_app)
-    try:
-        config = router_config("least_outstanding_per_speed", config={"start_s": 60.0})
-        handle = ray_serve.run(llm_app.app(config), name=app_name, route_prefix=None)
-    finally:
-        cloudpickle.unregister_pickle_by_value(llm_app)
+    config = router_config("least_outstanding_per_speed", config={"start_s": 60.0})
+    handle = ray_serve.run(llm_app.app(config, stub), name=app_name, route_prefix=None)
 
     async def chats() -> tuple[list[Any], list[Any], dict[str, Any]]:
         await handle.ask.remote("first")

@@ -288,3 +288,14 @@ def test_in_the_controller_wrong_arguments_leave_the_scaling_to_serve_and_are_lo
     busy = pool.context(total_num_requests=12.0)
     assert one(busy)[0] == 3 and "tail_demand" in one(busy)[1]["swarmx_problem"]
     assert many({pool.id: busy})[0] == {pool.id: 3} and "evry_s" in many({pool.id: busy})[1][pool.id]["swarmx_problem"]
+
+
+def test_even_what_fails_outside_of_the_decision_stays_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    from swarmx.adapters.ray_serve import autoscaling
+
+    monkeypatch.setattr(autoscaling, "Sender", None)  # as when the controller has another version of it
+    pool = Simulated(target=3)
+    target, state = SwarmXAutoscalingPolicy()(pool.context())
+    assert target == 3 and "TypeError" in state["swarmx_problem"]
+    targets, states = SwarmXApplicationPolicy()({pool.id: pool.context()})
+    assert targets == {pool.id: 3.0} and "TypeError" in states[pool.id]["swarmx_problem"]
