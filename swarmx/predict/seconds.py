@@ -5,7 +5,7 @@
 
 Seconds run from the dispatch to the last token, time in the replica's own queue included. One array operation over all
 replicas; numpy only. A device that the log did not have borrows the constants and corrections of all of them, at its
-configured speed, and says so.
+configured speed, its quantiles widened by how much known kinds differ, and says so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ FILE = "seconds.json"
 POOL = ""  # name of what was learned from all devices
 STATE = ("one", "running", "waiting", "kv_share", "prompt", "tokens")  # of the correction; logs but for the KV share
 FLOOR_S = 1e-3
+FEW_KINDS_SPREAD = 0.5  # of the log speed of device kinds where one only is known
+NORMAL = np.array([NormalDist().inv_cdf(level) for level in LEVELS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +102,16 @@ class SecondsPredictor:
         for name in set(groups):
             rows = np.array([group == name for group in groups])
             logs[rows] = self.calibrations[name].apply(logs[rows])
+        borrowed = np.array([device not in self.constants for device in at.devices])
+        logs[borrowed] = _widened(logs[borrowed], self.spread)
         top = np.log(4 * self.largest_s + 4)
         return np.asarray(np.exp(ordered(np.clip(logs, np.log(FLOOR_S), top))))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the log speed of device kinds: what is not known of a kind that was never seen."""
+        known = [np.log(max(self.constants[name].a + self.constants[name].b, 1e-12)) for name in self.devices]
+        return max(float(np.std(known, ddof=1)), FEW_KINDS_SPREAD / 2) if len(known) > 1 else FEW_KINDS_SPREAD
 
     def expected(self, tokens: Array, uncached: Array, at: Situations) -> Expected:
         """The engine's own answer: releases to wait for, prefill, then tau(n, kv) a token, all at the state now."""
@@ -155,6 +166,13 @@ class SecondsPredictor:
 
 
 MEDIAN = int(np.searchsorted(LEVELS, 0.5))
+
+
+def _widened(logs: Array, spread: float) -> Array:
+    """Each grid as if a normal of that deviation had been added: wider on both sides of the median, nowhere sharper."""
+    middle = logs[:, MEDIAN, None]
+    reach = np.sqrt((logs - middle) ** 2 + (NORMAL * spread) ** 2)
+    return np.asarray(middle + np.where(LEVELS < 0.5, -reach, reach * (LEVELS > 0.5)))
 
 
 def is_queued(at: Situations) -> NDArray[np.bool_]:
