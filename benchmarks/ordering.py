@@ -33,7 +33,7 @@ WAITING = 10_000
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """All claims. quick : two seeds and short runs, about two minutes; else eight seeds and long runs"""
+    """All claims. quick : two seeds and short runs, some four minutes of one core; else eight seeds and long runs"""
     seeds = QUICK_SEEDS if quick else SEEDS
     spoq = ordering_spoq.claims(seeds, quick)
     aios = ordering_aios.claims(seeds, quick)
