@@ -291,9 +291,8 @@ def test_in_the_controller_wrong_arguments_leave_the_scaling_to_serve_and_are_lo
 
 
 def test_even_what_fails_outside_of_the_decision_stays_inside(monkeypatch: pytest.MonkeyPatch) -> None:
-    from swarmx.adapters.ray_serve import autoscaling
-
-    monkeypatch.setattr(autoscaling, "Sender", None)  # as when the controller has another version of it
+    names = SwarmXAutoscalingPolicy.__call__.__globals__  # Serve imports the module anew when it pickles it
+    monkeypatch.setitem(names, "Sender", None)  # as when the controller has another version of it
     pool = Simulated(target=3)
     target, state = SwarmXAutoscalingPolicy()(pool.context())
     assert target == 3 and "TypeError" in state["swarmx_problem"]
