@@ -101,16 +101,20 @@ class Forecasts:
         known = rows >= 0
         if not known.any():
             return Weights(plain, plain, plain)
-        cells, rows = cells[known], rows[known]
-        scale, total = self.scale[rows], self.total[rows]
-        return Weights(*(plain + summed(cells, part - 1.0, counts.size) for part in (scale, scale**2, total)))
+        order = np.argsort(cells[known], kind="stable")
+        cells, rows = cells[known][order], rows[known][order]
+        told = np.bincount(cells, minlength=counts.size)[:, None]
+        scale = self.scale[rows]
+        mean = plain - told + summed(cells, scale, counts.size)
+        np.square(scale, out=scale)
+        timing = plain - told + summed(cells, scale, counts.size)
+        return Weights(mean, timing, plain - told + summed(cells, self.total[rows], counts.size))
 
 
 def summed(cells: NDArray[np.int64], values: Array, count: int) -> Array:
-    """(count, M) sums of the rows of `values` (n, M) that belong to each cell."""
+    """(count, M) sums of the rows of `values` (n, M) that belong to each cell; `cells` must not decrease."""
     out = np.zeros((count, values.shape[1]))
     if cells.size:
-        order = np.argsort(cells, kind="stable")
-        first = np.flatnonzero(np.diff(cells[order], prepend=-1))
-        out[cells[order][first]] = np.add.reduceat(values[order], first, axis=0)
+        first = np.flatnonzero(np.diff(cells, prepend=-1))
+        out[cells[first]] = np.add.reduceat(values, first, axis=0)
     return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Sequence
+from math import ceil, floor, log10
 
 from swarmx.sim import report_scaling as scaling
 from swarmx.sim.report import Report, Row
@@ -96,10 +97,13 @@ def picture(rows: Sequence[Row], value: Callable[[Row], float], title: str, log:
 
 
 def _linear(title: str, values: Sequence[float]) -> Axis:
+    """Some five ticks at round numbers."""
     low, high = min(values), max(values)
     room = 0.05 * (high - low) or 1.0
-    steps = [low + i * (high - low) / 4 for i in range(5)] if high > low else [low]
-    return Axis(title, low - room, high + room, [(v, f"{v:.3g}") for v in steps])
+    rough = (high - low or 1.0) / 5
+    step = min((m * 10 ** floor(log10(rough)) for m in (1, 2, 2.5, 5, 10)), key=lambda s: abs(s - rough))
+    ticks = [i * step for i in range(ceil((low - room) / step), floor((high + room) / step) + 1)]
+    return Axis(title, low - room, high + room, [(v, f"{v:.4g}") for v in ticks])
 
 
 def _table(rows: Sequence[Row], cells: dict[str, list[str]]) -> str:

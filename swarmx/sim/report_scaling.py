@@ -91,29 +91,27 @@ def sentences(report: Report, suite: str) -> list[str]:
 
 
 def _sentences(regime: str, rows: Sequence[Row], seeds: int) -> list[str]:
-    parts: dict[str, list[str]] = {"saves": [], "nothing": [], "loses": [], "unclear": []}
+    """At equal workflow P95; where no setting of ours reaches a rival's, at equal attainment of calls."""
+    parts: dict[str, list[str]] = {"saves": [], "nothing": [], "loses": [], "unclear": [], "short": []}
     for row in rows:
         if row.policy not in RIVALS[:3]:
             continue
-        found = saving(row, "p95")
+        found = saving(row, "p95") or saving(row, "attainment")
         if found is None:
-            parts["loses"].append(f"{row.policy}, whose workflow P95 of {row.p95_s:.3g} s it does not reach")
-        elif found.is_real:
-            parts["saves"].append(f"{found.figure} of {row.policy}'s")
-        elif found.is_loss:
-            parts["loses"].append(f"{row.policy} ({found.figure} of its replica-seconds)")
-        elif found.high is None:
-            parts["unclear"].append(f"{row.policy} ({found.figure})")
-        else:
-            parts["nothing"].append(f"{row.policy} ({found.figure})")
+            parts["short"].append(row.policy)
+            continue
+        where = "workflow P95" if found.quality == "p95" else "attainment"
+        kind = "saves" if found.is_real else "loses" if found.is_loss else "nothing" if found.high else "unclear"
+        parts[kind].append(f"{found.figure} of {row.policy}'s at equal {where}")
     told = {
-        "saves": "{} needs {} replica-seconds at equal workflow P95",
-        "nothing": "{} gains nothing over {}",
-        "loses": "{} is dearer than {}",
-        "unclear": "this run cannot tell {} from {}; more seeds will",
+        "saves": "needs fewer replica-seconds, {}",
+        "nothing": "gains nothing, {}",
+        "loses": "needs more replica-seconds, {}",
+        "unclear": "may gain or not, more seeds will tell, {}",
+        "short": "is at no setting tried as good as {}",
     }
-    lines = [told[k].format(OURS, ", ".join(v)) for k, v in parts.items() if v]
-    return [f"On {regime}: {'; '.join(lines)} (95 % intervals, {seeds} seeds)."] if lines else []
+    lines = [told[k].format(", ".join(v)) for k, v in parts.items() if v]
+    return [f"On {regime}, {OURS} {'; it '.join(lines)} (95 % intervals, {seeds} seeds)."] if lines else []
 
 
 def table(report: Report, suite: str, regime: str) -> Table:

@@ -97,4 +97,4 @@ def test_a_suite_becomes_a_report_with_costs_at_equal_latency_and_a_page() -> No
     assert "tail_demand_at_equal_p95_ratio" in rows["hpa"].extra
     assert not any("at_equal" in name for name in rows["tail_demand"].extra)
     assert "scaling_small" in render(found)
-    assert "On short:" in verdict(found)
+    assert "On short, tail_demand" in verdict(found)
