@@ -123,7 +123,7 @@ def test_a_call_in_flight_is_told_what_counts_now() -> None:
     trust = Trust()
     said = Prediction(QuantileGrid.point(1e6))
     assert trust.asked("x", said, PLAIN) is said
-    for i in range(5):
+    for i in range(trust.first):
         trust.asked(str(i), said, PLAIN)
         trust.ended(str(i), 10.0)
     assert trust.current("x", PLAIN) is PLAIN
