@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -215,7 +217,16 @@ def test_empty_single_and_huge_prompts_are_read_by_the_network(predictor: Predic
     assert found.source == "neural" and np.all(np.isfinite(found.tokens.values))
 
 
-def test_loading_takes_no_more_threads_than_asked(trained: Path) -> None:
-    before = threading.active_count()
-    Predictor.load(trained, threads=1).predict([call(prose(200, 3))])
-    assert threading.active_count() == before
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads in /proc")
+def test_one_thread_means_one_and_four_mean_three_more_for_each_graph() -> None:
+    code = (
+        "import os, numpy, onnxruntime, tokenizers; from swarmx.predict.runtime import Predictor;"
+        "from swarmx.predict.bundle import shipped; from swarmx.types import Call; counts = [];"
+        "count = lambda: counts.append(len(os.listdir('/proc/self/task')));"
+        "count(); p = Predictor.load(shipped(), threads=1);"
+        "p.predict([Call(str(i), 'm', 0.0, f'word {i} ' * 400) for i in range(40)]); count();"
+        "p = Predictor.load(shipped(), threads=4); count(); print(*counts)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    before, one, four = map(int, done.stdout.split())
+    assert one == before and four == before + 6
