@@ -20,7 +20,7 @@ PRIORITIES: tuple[Priority, ...] = (
     "low",
 )  # best first; the index is the class of the order key
 Status = Literal["ok", "error", "cancelled", "preempted", "timeout", "rejected"]
-Source = Literal["neural", "per_type", "pool_mean", "oracle"]
+Source = Literal["neural", "per_type", "pool_mean", "oracle", "borrowed"]  # borrowed: from other models' logs
 Messages = tuple[Mapping[str, Any], ...]  # chat messages as the OpenAI API has them
 
 

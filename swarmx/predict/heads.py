@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from swarmx.predict.borrow import spread
 from swarmx.predict.calibrate import calibrate
 from swarmx.predict.checkpoint import Checkpoint
 from swarmx.predict.export import export_heads
 from swarmx.predict.features import Features
-from swarmx.predict.fit import FitConfig, Progress, distinct, fit_heads
+from swarmx.predict.fit import FitConfig, Fitted, Progress, distinct, fit_heads
 from swarmx.predict.split import folds
 from swarmx.predict.targets import Targets
 
@@ -54,6 +55,7 @@ def write_heads(
             mode[:, t] = found_shifts.apply(mode[:, t])
         corrections[name] = [mode.as_json() for mode in modes]
     description = {
+        "model_spread": _model_spread(fitted, learned.names),
         "types": list(fitted.vocabulary.types),
         "models": list(fitted.vocabulary.models),
         "calibration": corrections,
@@ -64,3 +66,13 @@ def write_heads(
         },
     }
     return description, own
+
+
+def _model_spread(fitted: Fitted, names: tuple[str, ...]) -> dict[str, float]:
+    """How much a new model's log may lie beside the known ones', per target; empty when the log holds one model."""
+    known, first = fitted.vocabulary.models, len(fitted.vocabulary.types)
+    if len(known) < 2:
+        return {}
+    weights = fitted.heads.dense[first : first + len(known), : len(names)].double().numpy()
+    offsets = weights * fitted.heads.basis.label_scale  # (models, T), in log units
+    return {name: round(spread(offsets[:, t]), 6) for t, name in enumerate(names)}

@@ -1,6 +1,7 @@
 """The predictor that runs: numpy, tokenizers and onnxruntime, no torch, no clock, never an exception.
 
 network on embedding, counts, n-grams  ->  calibration  ->  QuantileGrid       source "neural"
+... for a model that its log lacks     ->  widened by how much models differ     source "borrowed"
 fails for a call, or there is none     ->  quantiles of its type               source "per_type"
 its type is unknown                    ->  quantiles of everything             source "pool_mean"
 """
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from swarmx.errors import BadInput
 from swarmx.predict.baselines import GroupQuantiles
+from swarmx.predict.borrow import widened
 from swarmx.predict.bundle import read_json, read_manifest
 from swarmx.predict.cache import ByteCache, digest
 from swarmx.predict.calibrate import Calibration, ordered
@@ -69,6 +71,7 @@ class Predictor:
         self._models = {name: i + 1 for i, name in enumerate(manifest["models"])}
         self._inputs = set() if heads is None else {item.name for item in heads.get_inputs()}
         self._grams: int | None = manifest.get("grams")  # the most frequent ones, where it was trained on no more
+        self._spread = manifest.get("model_spread", {})  # of each target's log between the log's models
         self._counts = _width(heads, "counts")  # a model reads the counts that existed when it was trained
         # log values beyond four times the largest ever seen are not believed
         self._ceiling = np.log1p(4 * np.array(manifest["largest"], dtype=float) + 4)
@@ -172,7 +175,8 @@ class Predictor:
                 return np.concatenate([part for part, _ in parts]), [source for _, found in parts for source in found]
             log.warning("prediction failed, falling back to quantiles of the type: %r", problem)
             return self._by_type(calls)
-        sources: list[Source] = ["neural"] * len(calls)
+        own = [not self._spread or call.model in self._models for call in calls]
+        sources: list[Source] = ["neural" if known else "borrowed" for known in own]
         bad = np.flatnonzero(~np.isfinite(values).all(axis=(1, 2))).tolist()
         if bad:
             values[bad], found = self._by_type([calls[i] for i in bad])
@@ -212,8 +216,11 @@ class Predictor:
         }  # fmt: skip
         logs = self.heads.run(None, {name: value for name, value in feed.items() if name in self._inputs})[0]
         logs = np.asarray(logs, dtype=np.float64)  # (N, T, K)
+        unknown = np.asarray(feed["model_id"] == 0) & bool(self._spread)
         for t, (typed, untyped) in enumerate(self._calibration):
             whole = np.where((types > 0)[:, None], typed.apply(logs[:, t]), untyped.apply(logs[:, t]))
+            if unknown.any():
+                whole = np.where(unknown[:, None], widened(whole, self._spread[self.targets[t]]), whole)
             logs[:, t] = ordered(np.clip(whole, 0.0, self._ceiling[t]))
         values: Array = np.expm1(logs)
         return values

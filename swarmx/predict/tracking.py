@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,14 @@ from swarmx.errors import BadInput
 from swarmx.predict.bundle import read_manifest
 
 NAME = "swarmx-predictor"
-ALIAS = "latest"
+ALIAS = "newest"  # MLflow keeps "latest" for itself
+_forbidden = re.compile(r"[^\w\-./ ]", re.ASCII)
 
 
 def track(uri: str, directory: Path, metrics: dict[str, Any]) -> str:
     """Log metrics and files of a model directory under `uri` (for example sqlite:///mlflow.db); returns the run's id.
 
-    The version is registered as `swarmx-predictor` and gets the alias `latest`; moving `champion` is left to people.
+    The version is registered as `swarmx-predictor` and gets the alias `newest`; moving `champion` is left to people.
     Raises BadInput when mlflow is not installed or the store cannot be used.
     """
     try:
@@ -46,7 +48,7 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, float]:
     """Nested numbers as one level, names joined by slashes, in the letters that MLflow allows."""
     out: dict[str, float] = {}
     for key, value in tree.items():
-        name = f"{prefix}{str(key).replace(':', '/')}"
+        name = f"{prefix}{_forbidden.sub('_', str(key).replace(':', '/'))}"
         if isinstance(value, dict):
             out |= _flat(value, name + "/")
         elif isinstance(value, int | float):
