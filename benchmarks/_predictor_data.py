@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,12 @@ BFCL_ENDPOINTS = (
 def load(source: str) -> list[CallRecord]:
     """Records of the log that ships, of a Parquet log, or of a public one. Raises BadInput when it is not there."""
     name, _, folder = source.partition(":")
-    loaders = {"bfcl_multi_turn_vllm": vllm_single, "bfcl_multi_turn_vllm_steps": vllm_roots, "bfcl": bfcl}
+    loaders: dict[str, Callable[[Path], list[CallRecord]]] = {
+        "bfcl": bfcl,
+        "bfcl_multi_turn_vllm": vllm_single,
+        "bfcl_multi_turn_vllm_steps": vllm_roots,
+        "bfcl_multi_turn_vllm_turn": lambda folder: vllm_roots(folder, turn=True),
+    }
     if name in loaders:
         return loaders[name](_home(name, folder))
     from swarmx.logs.table import read_log
@@ -39,7 +44,7 @@ def load(source: str) -> list[CallRecord]:
 def _home(name: str, folder: str) -> Path:
     places = [Path(folder)] if folder else [Path(os.environ.get("SWARMX_PUBLIC_LOGS", ROOT.parent / "shared" / "data"))]
     for place in places:
-        if (place / name.removesuffix("_steps")).is_dir():
+        if (place / name.removesuffix("_steps").removesuffix("_turn")).is_dir():
             return place
     raise BadInput(f"{places[0]} holds no {name}; give {name}:DIR, or its directory in SWARMX_PUBLIC_LOGS")
 
@@ -120,16 +125,17 @@ def vllm_single(folder: Path, live: bool = True, model: str = "gpt-oss-120b") ->
     ]  # fmt: skip
 
 
-def vllm_roots(folder: Path, model: str = "gpt-oss-120b") -> list[CallRecord]:
+def vllm_roots(folder: Path, model: str = "gpt-oss-120b", turn: bool = False) -> list[CallRecord]:
     """The first call of each multi-turn episode, with the first turn's text alone; what is counted in place of output
-    tokens is the calls of the whole episode: the target of a workflow's root."""
+    tokens is the calls of the whole episode, the target of a workflow's root; with `turn`, those until the user speaks
+    again. How often the user will speak is not in the first text, and decides most of the episode's length."""
     prompts, runs = _vllm(folder, model)
     wanted = [run for run in runs if run["category"].startswith("multi_turn")]
     return [
         CallRecord(
             call_id=f"{run['run']}/{run['query_id']}", model=run["model"], arrival_s=0.0, status="ok",
             type=run["category"], prompt=_asked(prompts[run["query_id"]]), prompt_group=_name(run["query_id"]),
-            prompt_tokens=run["input_tokens"][0][0], output_tokens=run["n_steps"],
+            prompt_tokens=run["input_tokens"][0][0], output_tokens=run["steps_per_turn"][0] if turn else run["n_steps"],
             dispatched_s=0.0, first_token_s=0.0, finished_s=run["total_latency_s"], device="unknown",
         )
         for run in wanted

@@ -36,6 +36,7 @@ from _predictor_split import Log, Split, fit_swarmx  # type: ignore[import-not-f
 from _predictor_table import table  # type: ignore[import-not-found]
 
 Array = NDArray[np.float64]
+STEPS = {"steps": "steps of the workflow", "turn": "steps of the first turn"}  # from the first turn's text
 RIVALS_S = 30.0  # the rivals of one target get at least so long in each split
 FOLDS = 5  # a split holds out one of so many folds; five splits ask about every group once
 
@@ -94,9 +95,10 @@ def run(
         say(f"reading {name}")
         log = log_of(load(name), reader)
         rivals = material(log.calls, reader, (not quick) if minilm is None else minilm)
-        last = until if name is names[-1] else began + (until - began) * 0.7
+        last = until if name is names[-1] else began + (until - began) * (0.7 if name is names[0] else 0.85)
         splits = measure(log, rivals, config, 2 if quick else repeats, source, last)
-        found |= {(t if name is names[0] else "steps"): table(log, splits, t) for t in log.wanted.names}
+        as_name = STEPS.get(name.partition(":")[0].rpartition("_")[2])
+        found |= {as_name or t: table(log, splits, t) for t in log.wanted.names}
         if name is names[0]:
             first, first_splits = log, splits
     say("measuring speed")
@@ -122,7 +124,9 @@ def run(
 def logs_of(data: str) -> list[str]:
     """What is measured under a name: the steps of workflows go with the single calls of the same runs."""
     name, colon, folder = data.partition(":")
-    return [data, f"{name}_steps{colon}{folder}"] if name == "bfcl_multi_turn_vllm" else [data]
+    if name != "bfcl_multi_turn_vllm":
+        return [data]
+    return [data, *(f"{name}_{part}{colon}{folder}" for part in ("steps", "turn"))]
 
 
 def winners(arms: dict[str, Any]) -> dict[str, str]:
