@@ -33,6 +33,11 @@ class Log:
     found: Features
     embedding: NDArray[np.float32]
 
+    @property
+    def caps(self) -> Array:
+        """max_tokens of each call, (N,), infinite where it has none."""
+        return np.array([np.inf if call.max_tokens is None else float(call.max_tokens) for call in self.calls])
+
 
 @dataclass(frozen=True, slots=True)
 class Split:

@@ -70,6 +70,8 @@ def measure(log: Log, rivals: Material, config: FitConfig, repeats: int, encoder
             left = max(RIVALS_S, (until - time.perf_counter()) / (repeats - repeat) / (t + 1))
             values, took = fit_rivals(rivals, inside, out, log.wanted.values[inside, t], left)
             split.arms[name] |= values
+            if name == TOKENS:  # an answer ends at its max_tokens, whoever predicts it
+                split.arms[name] = {arm: np.minimum(v, log.caps[out, None]) for arm, v in split.arms[name].items()}
             say(f"  {name}: " + ", ".join(f"{rival} {s:.1f} s" for rival, s in took.items() if s > 0.5))
         done.append(split)
         longest = max(longest, time.perf_counter() - began)
