@@ -25,6 +25,7 @@ def write_card(directory: Path, description: dict[str, Any], metrics: dict[str, 
         for arm, found in arms.items():
             lines += [*_scores(found, ARMS[arm]), ""]
         lines += _groups(arms["with_type"].get("by_type", {}))
+    lines += _seconds(metrics.get("seconds")) + _workflows(metrics.get("downstream"))
     lines += _study(metrics.get("study"))
     if plots:
         lines += _draw(directory, metrics)
@@ -38,8 +39,26 @@ def write_card(directory: Path, description: dict[str, Any], metrics: dict[str, 
     (directory / "card.md").write_text("\n".join(lines))
 
 
-def _scores(found: dict[str, Any], arm: str) -> list[str]:
-    rows = [f"{found['rows']:,} calls, {arm}: R² of the log {found['r2_log']:.3f}", "",
+def _seconds(found: dict[str, Any] | None) -> list[str]:
+    """Seconds on the device that each held-out call was sent to."""
+    return [] if not found else ["", "## seconds", "", *_scores(found, "on the replica they were sent to"), ""]
+
+
+def _workflows(found: dict[str, Any] | None) -> list[str]:
+    """What workflows still asked for, and which calls came next."""
+    if not found:
+        return []
+    lines = []
+    for target, parts in found["targets"].items():
+        lines += ["", f"## {target}, of workflows", ""]
+        for part, scores in parts.items():
+            lines += [*_scores(scores, part, "states of held-out workflows"), ""]
+    own, base = found["branches"]["log_loss"], found["branches"]["per_kind"]
+    return [*lines, f"Which calls come next: log loss {own:.3f} nats a state, {base:.3f} by the state's kind.", ""]
+
+
+def _scores(found: dict[str, Any], arm: str, unit: str = "calls") -> list[str]:
+    rows = [f"{found['rows']:,} {unit}, {arm}: R² of the log {found['r2_log']:.3f}", "",
             *_head("", [f"q{level}" for level in NAMES])]  # fmt: skip
     rows.append(_row("coverage", [f"{found['coverage'][level]:.3f}" for level in NAMES]))
     rows.append(_row("pinball", [f"{found['pinball'][level]:.2f}" for level in NAMES]))

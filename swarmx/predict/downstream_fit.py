@@ -35,7 +35,7 @@ SHARES = np.linspace(0, 1, 6)  # tried weights of the bins against the kind
 SHRINK = 20.0  # states that the weight of all kinds counts as, when a kind chooses its own
 BINS = 12
 GAIN = 0.98  # loss with the texts over that without, below which they are read
-LOGISTIC_RIDGE, LOGISTIC_STEPS = 0.1, 60
+LOGISTIC_RIDGE, LOGISTIC_STEPS, LOGISTIC_ENOUGH = 0.1, 60, 0.01  # the last: largest change of a weight in a step
 BRANCH_ROWS = 10  # times that a kind of call must have followed to be foreseen
 
 
@@ -213,7 +213,10 @@ def _logistic(x: Array, truth: Array) -> Array:
             momentum = 1.0
         following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
         ahead = new + (momentum - 1) / following * (new - weights)
+        moved = float(np.abs(new - weights).max())
         weights, momentum = new, following
+        if moved < LOGISTIC_ENOUGH:
+            break
     return weights
 
 
@@ -235,7 +238,7 @@ def evaluate_downstream(
     wanted, known = outcomes(records, test), outcomes(records, train)
     out: dict[str, Any] = {"states": len(test), "targets": {}}
     for t, name in enumerate(predictor.targets):
-        if name not in wanted:
+        if name not in wanted or (name == TOTAL and len(predictor.models) == 1):  # with one model it is that model's
             continue
         base: Mapping[str, Array] = {
             "per_kind": fit_groups(learned_kinds, known[name]).values(kinds),

@@ -24,7 +24,7 @@ from swarmx.types import CallRecord
 
 Array = NDArray[np.float64]
 OUT_OF_FOLD = "out_of_fold.npz"
-MOST_STATES = 30_000  # of all workflows together that are learned from, whole workflows
+MOST_STATES = 15_000  # of all workflows together that are learned from, whole workflows
 MEDIAN = int(np.searchsorted(LEVELS, 0.5))
 FEWEST_GROUPS = 10  # root templates below which nothing is learned
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from swarmx.engine import EngineConstants
 from swarmx.errors import BadInput
+from swarmx.predict.borrow import spread, widened
 from swarmx.predict.bundle import read_json, read_manifest
 from swarmx.predict.calibrate import Calibration, ordered
 from swarmx.predict.situations import MOST, Situations
@@ -32,8 +32,6 @@ FILE = "seconds.json"
 POOL = ""  # name of what was learned from all devices
 STATE = ("one", "running", "waiting", "kv_share", "prompt", "tokens")  # of the correction; logs but for the KV share
 FLOOR_S = 1e-3
-FEW_KINDS_SPREAD = 0.5  # of the log speed of device kinds where one only is known
-NORMAL = np.array([NormalDist().inv_cdf(level) for level in LEVELS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ class SecondsPredictor:
         prompt = min(prompt_tokens, MOST) if prompt_tokens >= 0 else 0.0
         held = np.clip(np.nan_to_num(np.asarray(cached, dtype=float)), 0.0, prompt)
         found = self.seconds(values, np.broadcast_to(prompt - held, len(states)), Situations.of(states))
-        sources: list[Source] = ["neural" if state.device in self.constants else "pool_mean" for state in states]
+        sources: list[Source] = ["neural" if state.device in self.constants else "borrowed" for state in states]
         return QuantileGrid(LEVELS, found), tuple(sources)
 
     def seconds(self, tokens: Array, uncached: Array, at: Situations) -> Array:
@@ -103,15 +101,15 @@ class SecondsPredictor:
             rows = np.array([group == name for group in groups])
             logs[rows] = self.calibrations[name].apply(logs[rows])
         borrowed = np.array([device not in self.constants for device in at.devices])
-        logs[borrowed] = _widened(logs[borrowed], self.spread)
+        logs[borrowed] = widened(logs[borrowed], self.spread)
         top = np.log(4 * self.largest_s + 4)
         return np.asarray(np.exp(ordered(np.clip(logs, np.log(FLOOR_S), top))))
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the log speed of device kinds: what is not known of a kind that was never seen."""
-        known = [np.log(max(self.constants[name].a + self.constants[name].b, 1e-12)) for name in self.devices]
-        return max(float(np.std(known, ddof=1)), FEW_KINDS_SPREAD / 2) if len(known) > 1 else FEW_KINDS_SPREAD
+        """Standard deviation of the log speed of a device kind that was never seen, from those that were."""
+        tau = [self.constants[name].a + self.constants[name].b for name in self.devices]
+        return spread(np.log(np.maximum(tau, 1e-12)))
 
     def expected(self, tokens: Array, uncached: Array, at: Situations) -> Expected:
         """The engine's own answer: releases to wait for, prefill, then tau(n, kv) a token, all at the state now."""
@@ -166,13 +164,6 @@ class SecondsPredictor:
 
 
 MEDIAN = int(np.searchsorted(LEVELS, 0.5))
-
-
-def _widened(logs: Array, spread: float) -> Array:
-    """Each grid as if a normal of that deviation had been added: wider on both sides of the median, nowhere sharper."""
-    middle = logs[:, MEDIAN, None]
-    reach = np.sqrt((logs - middle) ** 2 + (NORMAL * spread) ** 2)
-    return np.asarray(middle + np.where(LEVELS < 0.5, -reach, reach * (LEVELS > 0.5)))
 
 
 def is_queued(at: Situations) -> NDArray[np.bool_]:

@@ -201,6 +201,7 @@ def test_training_writes_it_and_load_reads_it(trained: Path, make_log: Callable[
     assert sound(outlook) and outlook.work.levels is LEVELS
     metrics = json.loads((trained / "metrics.json").read_text())
     assert metrics["downstream"]["states"] > 0
+    assert "of workflows" in (trained / "card.md").read_text()
 
 
 def _call(record: CallRecord):  # type: ignore[no-untyped-def]

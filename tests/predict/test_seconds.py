@@ -97,7 +97,7 @@ def test_a_cached_prefix_saves_its_prefill(learned: SecondsPredictor) -> None:
 def test_an_unknown_device_borrows_from_all_at_its_configured_speed(learned: SecondsPredictor) -> None:
     states = [replica("new"), replica("new", speed=2.0), replica("fast"), replica("slow")]
     grid, sources = learned.predict(TOKENS, 100, states)
-    assert sources == ("pool_mean", "pool_mean", "neural", "neural")
+    assert sources == ("borrowed", "borrowed", "neural", "neural")
     middle = grid.at(0.5)
     ratio = grid.at(0.95) / middle
     assert ratio[0] > 1.1 * max(ratio[2], ratio[3])  # what is not known of it widens its quantiles
@@ -190,3 +190,4 @@ def test_a_damaged_file_of_seconds_is_refused(
 def test_training_writes_seconds_where_the_log_has_devices_and_times(trained: Path) -> None:
     assert SecondsPredictor.load(trained).devices == ("cpu",)
     assert json.loads((trained / "metrics.json").read_text())["seconds"]["rows"] > 0
+    assert "## seconds" in (trained / "card.md").read_text()
