@@ -12,7 +12,7 @@ from swarmx.adapt.replay import WINDOW, Replayed
 from swarmx.files import replacing
 from swarmx.quantiles import LEVELS
 
-INK, SOFT, SHIFT = "#222222", "#8a8a8a", "#f2e6d0"
+INK, SHIFT = "#222222", "#f9f3e6"
 FROZEN, SERVED, IDEAL = "#b3423a", "#1f5fa8", "#6b8f3c"
 LEVEL_COLOURS = ("#1f5fa8", "#3f8f8a", "#c27a1a")
 SHOWN = (0, 1, 2)  # of COVERED: 0.5, 0.9, 0.95
@@ -42,6 +42,9 @@ def draw(found: Replayed, path: Path, title: str = "") -> None:
         axes.margins(x=0)
         if found.start is not None:
             axes.axvspan(found.start, len(found.served), color=SHIFT, zorder=0, linewidth=0)
+    if found.start is not None:
+        loss.annotate(" shifted from here", (found.start, 1), (0, -4), xycoords=("data", "axes fraction"),
+                      textcoords="offset points", va="top", fontsize=8.5, color="#8a6d3b")  # fmt: skip
     lanes.set_xlabel("finished calls")
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)

@@ -67,7 +67,7 @@ async def test_the_champion_is_swapped_while_calls_come_and_records_hold_embeddi
             answers = [await run.chat(f"List the main facts about bees {i}") for i in range(12)]
             assert {status for status, *_ in answers} == {200}
             registry.set("champion", second, {})
-            await until(lambda: gateway.state.ended.adapting.version == second)
+            await until(lambda: gateway.state.ended.adapting.version == second, timeout_s=30)
             more = await asyncio.gather(*(run.chat(f"Name a colour for tea {i}") for i in range(12)))
             assert {status for status, *_ in more} == {200}
             told = [gateway.state.receipts.get(headers["x-swarmx-decision"]) for _, _, headers in (answers[0], more[0])]
