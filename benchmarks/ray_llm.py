@@ -1,6 +1,6 @@
 """Chats through Ray Serve LLM's own server and ingress code, on an emulated mixed fleet, under several request routers.
 
-    PYTHONPATH=tests/adapters/ray:tests/adapters/ray/llm_stub python benchmarks/ray_llm.py [--calls 200] [--json]
+    PYTHONPATH=tests/adapters/ray:tests/adapters/ray/llm_stub python benchmarks/ray_llm.py [--calls 200] [--only two,late]
 
 Three replicas of speeds 1, 1/2 and 1/4 with four slots each; prompts begin with one of twelve long system prompts,
 whose blocks a replica keeps for its next call. Same prompts and arrival times for every router. The engine sleeps by
@@ -74,6 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", help="routers whose names hold one of these words, by commas")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     import llm_app
@@ -87,6 +88,8 @@ def main() -> None:
     texts = prompts(asked.calls, asked.seed)
     per_s, rows = rate(texts), {}
     for name, router in routers().items():
+        if asked.only and not any(word in name for word in asked.only.split(",")):
+            continue
         handle = serve.run(llm_app.app(router, os.environ["PYTHONPATH"]), name="llm", route_prefix=None)
         took = asyncio.run(drive(handle, texts, per_s, asked.seed))
         rows[name] = dict(zip(("p50_s", "p95_s", "p99_s"), np.quantile(took, (0.5, 0.95, 0.99)).round(3), strict=True))
