@@ -89,7 +89,7 @@ class Cluster:
         a, b = self.scale * TOKEN_S * (1 - BATCH_SHARE), self.scale * TOKEN_S * BATCH_SHARE
         rule = {"mean_tokens": RULE.mean_tokens, "cv": RULE.cv, "rho2": RULE.rho2, "seed": RULE.seed}
         engine = self.serve.deployment(EmulatedEngine).options(
-            _internal=True, version="1",  # same code: replicas stay, and are told the new configuration
+            _internal=True, version=f"{self.scale}",  # same engines: replicas stay, and are told the new configuration
             name=ENGINE, num_replicas=len(SPEEDS), max_ongoing_requests=ongoing,
             request_router_config=config, ray_actor_options={"num_cpus": 0.1}, health_check_period_s=60,
         )  # fmt: skip

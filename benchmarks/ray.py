@@ -134,7 +134,7 @@ def run(
     only: tuple[str, ...] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """The figures of the module's docstring. data : unused, every benchmark has it"""
-    seeds, runs, scale = seeds or (1 if quick else 3), runs or (100 if quick else 200), scale or (0.6 if quick else 1.0)
+    seeds, runs, scale = seeds or (1 if quick else 3), runs or (60 if quick else 150), scale or (1.0 if quick else 2.0)
     with tempfile.TemporaryDirectory(prefix="swarmx-model-") as folder:
         model = train(folder)
         with Cluster(scale) as cluster:
