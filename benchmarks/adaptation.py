@@ -127,7 +127,7 @@ def coverages(seeds: Iterable[int]) -> dict[str, dict[str, Any]]:
         plain = [calibrated(CALIBRATIONS["none"](), before, after) for before, after in only]
         records = [coverage_records(after) for _, after in found]
         out[name] = {
-            "records_median": float(np.median([1e9 if r is None else r for r in records])),
+            "records_median": None if None in records else float(np.median([r for r in records if r is not None])),
             "records_max": None if None in records else max(r for r in records if r is not None),
             "error_after_500": round(_error([after for _, after in found], 500), 4),
             "error_stationary": round(_error([before for before, _ in found], 300), 4),
