@@ -53,9 +53,8 @@ class Trust:
 
     slack : the predictor is listened to while its running loss is at most so many times that of the observed lengths;
         regain : once it is not, its loss must come down to so many times before it is again
-    first : finished calls before anything is concluded (after 3 nothing was gained, and 2 % lost of a memory-bound
-        pool's P95: the lengths observed of three calls say less than a biased predictor); enough : until then the limit
-        is wider, by `early` (1/n - 1/enough), since both losses are still uncertain
+    first : finished calls before anything is concluded (after 3 nothing was gained); enough : until then the limit is
+        wider, by `early` (1/n - 1/enough), since both losses are still uncertain
     bias : a median off by this factor leaves no slack, nor does an order of calls that is significantly inverted
     memory : calls over which the losses run
     stale_s : older predictors (`Prediction.age_s`) are not listened to; None: any age, the losses tell
