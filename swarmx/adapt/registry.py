@@ -81,6 +81,8 @@ class DirectoryRegistry:
 
     def path(self, version: str) -> Path:
         target = self.root / "versions" / Path(version).name
+        if not target.parent.is_dir():
+            raise RegistryError(f"{target.parent} does not exist")
         if not target.is_dir():
             raise BadInput(f"{self.root} has no version {version!r}; there are {', '.join(self.versions()) or 'none'}")
         read_manifest(target)

@@ -226,7 +226,8 @@ def _change(gap: Array, stale: NDArray[np.bool_], fresh: NDArray[np.bool_]) -> f
     if len(before) < 2 or len(after) < 2:
         return 0.0
     change = float(np.median(after) - np.median(before))
-    error = 1.25 * np.sqrt(_spread(before) ** 2 / len(before) + _spread(after) ** 2 / len(after))
+    spread = max(_spread(before), _spread(after))  # a handful of rows may lie close together by chance
+    error = 1.25 * spread * np.sqrt(1 / len(before) + 1 / len(after))
     return change if abs(change) > CERTAIN * error else 0.0
 
 
