@@ -48,6 +48,14 @@ def train(
             show_default=False,
         ),
     ] = None,
+    level_weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LEVEL=WEIGHT",
+            help="Multiply the loss at a quantile level, for example 0.95=3.",
+            show_default=False,
+        ),
+    ] = None,
     target_config: Annotated[
         Path | None,
         typer.Option(
@@ -81,7 +89,13 @@ def train(
     from swarmx.predict.train import train as fit
 
     config = TrainConfig(
-        fit=FitConfig(seed=seed, epochs=max(epochs // 3, 1) if quick else epochs), encoder=encoder, plots=not quick
+        fit=FitConfig(
+            seed=seed,
+            epochs=max(epochs // 3, 1) if quick else epochs,
+            level_weights=_weights(level_weight or [], FitConfig().level_weights),
+        ),
+        encoder=encoder,
+        plots=not quick,
     )
     if target_config is not None and encoder is not None:
         raise BadInput("--target-config builds an encoder and --encoder names one; give one of them")
@@ -112,6 +126,24 @@ def train(
     from swarmx.predict.picture import print_metrics
 
     print_metrics(metrics, out)
+
+
+def _weights(changes: list[str], usual: tuple[float, ...]) -> tuple[float, ...]:
+    """The usual weight of each level, multiplied where the user says so. Raises BadInput on what is no LEVEL=WEIGHT."""
+    from swarmx.quantiles import LEVELS
+
+    out = list(usual)
+    names = [f"{level:g}" for level in LEVELS]
+    for change in changes:
+        level, _, weight = change.partition("=")
+        try:
+            factor = float(weight)
+        except ValueError:
+            factor = -1.0
+        if level not in names or not 0 <= factor < 1e6:
+            raise BadInput(f"--level-weight {change!r} is no LEVEL=WEIGHT; the levels are {', '.join(names)}")
+        out[names.index(level)] *= factor
+    return tuple(out)
 
 
 @contextmanager

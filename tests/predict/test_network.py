@@ -1,0 +1,62 @@
+import numpy as np
+import pytest
+import torch
+
+from swarmx.commands.train import _weights
+from swarmx.errors import BadInput
+from swarmx.predict.features import BUCKETS, COUNTS
+from swarmx.predict.network import HeadConfig, Heads, level_weights, pinball, stretched
+from swarmx.quantiles import LEVELS
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_grids_increase_whatever_the_weights(seed: int) -> None:
+    torch.manual_seed(seed)
+    heads = Heads(HeadConfig(targets=2, types=3, models=2, embedding=8, landmarks=4, count_landmarks=4)).eval()
+    with torch.no_grad():
+        for parameter in heads.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 3)
+        start = torch.randn(40, 2, len(LEVELS)).sort(-1).values * 5
+        seen = torch.randn(40, 3 + 2 + len(COUNTS) + 8) * 4
+        grids = heads.grids(start, torch.randn(40, 2) * 5, seen, torch.randint(0, 4, (40,)))
+    assert grids.shape == (8, 40, 2, len(LEVELS)) and bool(torch.isfinite(grids).all())
+    assert bool((grids.diff(dim=-1) >= 0).all())
+
+
+def test_an_untrained_network_returns_the_start() -> None:
+    # a step of the start may grow by a thousandth of the target's spread, so that equal levels can come apart
+    start = torch.linspace(0, 5, len(LEVELS)).expand(3, 1, -1)
+    out = stretched(start, torch.zeros(3, 1, len(LEVELS)), torch.ones(1, 1))
+    np.testing.assert_allclose(out.numpy(), start.numpy(), atol=1.1e-3 * len(LEVELS))
+
+
+def test_the_whole_graph_is_monotone_on_unseen_labels_and_empty_texts() -> None:
+    torch.manual_seed(0)
+    heads = Heads(HeadConfig(targets=1, types=2, models=1, embedding=0, count_landmarks=4)).eval()
+    n = 6
+    with torch.no_grad():
+        out = heads(
+            torch.zeros(n, 0), torch.randn(n, len(COUNTS)) * 100, torch.tensor([0, 1, 2, 0, 1, 2]),
+            torch.tensor([0, 1, 0, 1, 0, 1]), torch.randint(0, BUCKETS, (n, 1)), torch.zeros(n, 1),
+        )  # fmt: skip
+    assert bool(torch.isfinite(out).all()) and bool((out.diff(dim=-1) >= 0).all())
+
+
+def test_the_weighted_loss_is_least_at_the_quantiles_for_any_weights() -> None:
+    # 20,000 draws: the 0.9 quantile of a standard normal is known to 0.012
+    rng = np.random.default_rng(0)
+    drawn = torch.from_numpy(rng.normal(size=20_000))
+    levels, weights = torch.tensor([0.5, 0.9]), torch.tensor([1.0, 7.0])
+    losses = [float(pinball(torch.tensor([0.0, q]), drawn, levels, weights).mean()) for q in (1.15, 1.28, 1.41)]
+    assert losses[1] < min(losses[0], losses[2])
+    assert level_weights().mean() == pytest.approx(1) and level_weights()[-1] > level_weights()[6]
+
+
+def test_level_weights_of_the_command_multiply_the_usual_ones() -> None:
+    usual = tuple(level_weights())
+    place = int(np.flatnonzero(np.isclose(LEVELS, 0.95))[0])
+    found = _weights(["0.95=3"], usual)
+    assert found[place] == pytest.approx(3 * usual[place]) and found[0] == usual[0]
+    for wrong in ("0.95", "0.97=2", "0.95=x", "0.95=-1", "0.95=nan"):
+        with pytest.raises(BadInput, match="is no LEVEL=WEIGHT"):
+            _weights([wrong], usual)
