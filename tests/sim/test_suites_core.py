@@ -136,8 +136,8 @@ def test_applications_have_the_shapes_that_they_are_named_after() -> None:
 
 
 def test_without_the_trace_the_prefix_suite_keeps_the_agents(tmp_path: Path) -> None:
-    assert [r.name for r in regimes(tmp_path)] == ["agents_hom", "agents_het"]
-    assert len(PREFIX.regimes) == (4 if TRACE.exists() else 2)
+    assert [r.name for r in regimes(tmp_path)] == ["agents_hom", "agents_het", "tools_hom", "tools_het"]
+    assert len(PREFIX.regimes) == (6 if TRACE.exists() else 4)
 
 
 @pytest.mark.skipif(not TRACE.exists(), reason="the public conversation trace is not beside the checkout")
