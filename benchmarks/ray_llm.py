@@ -1,6 +1,6 @@
 """Chats through Ray Serve LLM's own server and ingress code, on an emulated mixed fleet, under several request routers.
 
-    PYTHONPATH=tests/adapters/ray:tests/adapters/ray/llm_stub python benchmarks/ray_llm.py [--calls 200] [--only two,late]
+    PYTHONPATH=tests/adapters/ray:tests/adapters/ray/llm_stub python benchmarks/ray_llm.py [--calls 200] [--only late]
 
 Three replicas of speeds 1, 1/2 and 1/4 with four slots each; prompts begin with one of twelve long system prompts,
 whose blocks a replica keeps for its next call. Same prompts and arrival times for every router. The engine sleeps by
@@ -13,7 +13,9 @@ import argparse
 import asyncio
 import json
 import os
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,6 +79,7 @@ def main() -> None:
     parser.add_argument("--only", help="routers whose names hold one of these words, by commas")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).parent]  # it holds a ray.py too
     import llm_app
     import ray
     from ray import serve
