@@ -183,8 +183,10 @@ def rebased(learned: Targets, job: Job) -> tuple[Targets, dict[Group, float]]:
             at[members] = True
             shift = _change(gap, stale & at, fresh & at) if (fresh & at).sum() >= ENOUGH else pool
             rows = stale & at
+            if shift == 0:
+                continue
             values[rows, t] = np.expm1(np.maximum(np.log1p(values[rows, t]) + shift, 0.0))
-            if t == 0 and shift and rows.any():
+            if t == 0 and rows.any():
                 moved[group] = float(np.exp(shift))
     return Targets(learned.names, values), moved
 
