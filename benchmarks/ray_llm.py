@@ -84,7 +84,8 @@ def main() -> None:
     import ray
     from ray import serve
 
-    environment = {"env_vars": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}}
+    path = ":".join(str(Path(p).resolve()) for p in os.environ.get("PYTHONPATH", "").split(":") if p)
+    environment = {"env_vars": {"PYTHONPATH": path}}
     local = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": 16, "include_dashboard": False}
     ray.init(log_to_driver=False, runtime_env=environment, **local)
     serve.start(proxy_location="Disabled")
@@ -93,7 +94,7 @@ def main() -> None:
     for name, router in routers().items():
         if asked.only and not any(word in name for word in asked.only.split(",")):
             continue
-        handle = serve.run(llm_app.app(router, os.environ["PYTHONPATH"]), name="llm", route_prefix=None)
+        handle = serve.run(llm_app.app(router, path), name="llm", route_prefix=None)
         took = asyncio.run(drive(handle, texts, per_s, asked.seed))
         rows[name] = dict(zip(("p50_s", "p95_s", "p99_s"), np.quantile(took, (0.5, 0.95, 0.99)).round(3), strict=True))
         serve.delete("llm")
