@@ -31,7 +31,7 @@ from swarmx.errors import BadInput
 from swarmx.files import replacing
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-NICE = 10
+NICE = 19
 ORPHAN_CHECK_S = 0.5
 UNTOUCHED = 1.25
 
@@ -192,6 +192,8 @@ def main(place: Path) -> int:
 
 def _bound(memory_bytes: int) -> None:
     os.nice(NICE)
+    if hasattr(os, "SCHED_BATCH"):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # it does not preempt a router that wakes up
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = int(UNTOUCHED * memory_bytes)
     limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
