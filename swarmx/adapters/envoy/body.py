@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from swarmx.predict.tools import with_tools
 from swarmx.types import Messages
 
 
@@ -39,7 +40,7 @@ def read_body(raw: bytes) -> Body:
 
 def body_of(data: Mapping[str, Any]) -> Body:
     """A request that is a mapping already; never raises."""
-    prompt = _prompt(data)
+    prompt = with_tools(_prompt(data), data.get("tools"))
     model = data.get("model")
     return Body(
         model=model if isinstance(model, str) else "",

@@ -22,6 +22,7 @@ from swarmx.adapters.gateway.peers import PeerLost, Peers
 from swarmx.adapters.gateway.pool import Pool
 from swarmx.adapters.gateway.state import GatewayState
 from swarmx.adapters.prompts import prefix_blocks
+from swarmx.predict.tools import with_tools
 from swarmx.types import Call, Prediction
 
 log = logging.getLogger(__name__)
@@ -211,11 +212,12 @@ class Front:
         return identity if tenant is None else replace(identity, priority=tenant.clamp(identity.priority))
 
     def _make_call(self, pool: Pool, asked: Asked, identity: Identity, now: float) -> Call:
+        prompt = with_tools(asked.prompt, asked.body.get("tools"))
         return Call(
             id=self._unique(identity.call_id),
             model=pool.name,
             arrival_s=now,
-            prompt=asked.prompt,
+            prompt=prompt,
             prompt_tokens=max(1, round(asked.prompt_chars * pool.tokens_per_char)),
             max_tokens=asked.max_tokens if asked.path != "/v1/embeddings" else 1,
             parent_id=identity.parent_id,
@@ -225,7 +227,7 @@ class Front:
             priority=identity.priority,
             type=identity.type or (None if asked.path != "/v1/embeddings" else "embedding"),
             deadline_s=identity.deadline_s,
-            prefix_blocks=prefix_blocks(asked.prompt) if pool.settings.prefix_cache else (),
+            prefix_blocks=prefix_blocks(prompt) if pool.settings.prefix_cache else (),
         )
 
     def _unique(self, call_id: str) -> str:

@@ -14,6 +14,8 @@ from swarmx.adapters.envoy.headers import identified, wanted
 from swarmx.adapters.envoy.messages import pb
 from swarmx.adapters.envoy.metrics_text import Load, read_load
 from swarmx.adapters.prompts import prefix_blocks, text_of
+from swarmx.predict.text import text_of as tool_text_of
+from swarmx.predict.tools import tool_counts, without_tools
 from swarmx.types import Call
 
 unhurried = settings(deadline=None, max_examples=60)  # a busy machine is no defect
@@ -195,3 +197,14 @@ def test_a_page_that_says_the_impossible_says_nothing(value: str) -> None:
 def test_any_text_is_a_page(text: str) -> None:
     read_load(text)
     assert read_load("") is None
+
+
+def test_tools_of_a_request_stand_before_its_prompt() -> None:
+    """Where chat templates put them, and where the predictor counts them."""
+    tools = [{"type": "function", "function": {"name": "find", "parameters": {"properties": {"city": {}}}}}]
+    said = [{"role": "user", "content": "what is the weather in Rome"}]
+    plain, armed = (read_body(json.dumps({"messages": said, **more}).encode()) for more in ({}, {"tools": tools}))
+    assert armed.prompt[1:] == plain.prompt
+    counts = [tool_counts(*without_tools(tool_text_of(body.prompt)))[0] for body in (plain, armed)]
+    assert counts[1] > counts[0] == 0
+    assert armed.chars > plain.chars
