@@ -1,7 +1,7 @@
 """Three models behind one ingress, routed and scaled by swarmx. The engines are emulated: they sleep as engines would.
 
     serve run serve.yaml          # in this directory, with the extra ray installed
-    python driver.py              # in another terminal: agents that plan, write code in parallel and summarise
+    python drive_agents.py              # in another terminal: agents that plan, write code in parallel and summarise
 
 Two lines of each model's options are swarmx: `request_router_config` and `autoscaling_config`. The ingress is a
 deployment of its own, because the router of a deployment that takes HTTP itself sees no prompt, only a raw connection.

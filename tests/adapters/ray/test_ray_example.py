@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.xdist_group("ray")]
 def example(monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(EXAMPLE))
     yield EXAMPLE
-    for name in ("agents", "driver"):
+    for name in ("agents", "drive_agents"):
         sys.modules.pop(name, None)
 
 
@@ -48,14 +48,14 @@ def test_agents_plan_code_and_summarise_through_the_ingress(example: Path, ray_s
 
 
 async def _drive(ingress: Any) -> list[float]:
-    import driver
+    import drive_agents
 
     async def send(body: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
         answer = await ingress.complete.remote(body, headers)
         assert answer["usage"]["completion_tokens"] > 0
         return answer
 
-    return await driver.agents(send, 8, every_s=0.3)
+    return await drive_agents.agents(send, 8, every_s=0.3)
 
 
 def _wait_until_running(serve: Any, name: str) -> None:

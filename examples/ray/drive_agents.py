@@ -1,6 +1,6 @@
 """Agents that plan, write code in parallel and summarise; every call says by its headers whose work it is.
 
-python driver.py --url http://127.0.0.1:8000/ --agents 20
+python drive_agents.py --url http://127.0.0.1:8000/ --agents 20
 """
 
 from __future__ import annotations
