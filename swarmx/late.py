@@ -26,7 +26,7 @@ EMPTY = np.zeros((0, 0))
 NONE_BLOCKED = np.zeros((0, 0), dtype=np.bool_)
 FIRST_CHUNK = 8
 LOOK_AT_ALL, LOOK_AT = 64, 8  # replicas; of each kind: 8 cost .06 % more than all, 4 .14 %, and 2 .5 %
-WAIT_WEIGHT = 4.0
+WAIT_WEIGHT, ONE_AT_A_TIME = 4.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,13 @@ class LateWalk:
     harm_weight : weight of the delay caused to running calls; None chooses 1, or 0.5 where prompts are long on average
     prefix_weight : weight of prefill seconds; 2 where sessions come back with a longer prefix
     wait_weight : weight of the seconds before the first token beside those of decoding: 1 minimises the expected end
-        alone, and then first tokens come late wherever a busy fast replica beats a free slow one
+        alone, and then first tokens come late wherever a busy fast replica beats a free slow one; None chooses 4, or 2
+        where each replica runs one call at a time
     """
 
     harm_weight: float | None = None
     prefix_weight: float = 1.0
-    wait_weight: float = WAIT_WEIGHT
+    wait_weight: float | None = None
     long_prompt_tokens: float = 4000.0
 
     def weight_of_harm(self, mean_prompt: float) -> float:
@@ -49,6 +50,12 @@ class LateWalk:
         if self.harm_weight is not None:
             return self.harm_weight
         return 0.5 if mean_prompt > self.long_prompt_tokens else 1.0
+
+    def weight_of_wait(self, cluster: ClusterState) -> float:
+        """The configured weight, or the one that suits these replicas."""
+        if self.wait_weight is not None:
+            return self.wait_weight
+        return WAIT_WEIGHT if cluster.replicas[kernel.SLOTS].max(initial=1.0) > 1 else ONE_AT_A_TIME
 
     def starts(
         self,
@@ -64,7 +71,7 @@ class LateWalk:
         due : those that go before all others and those that go after them; marked in the queue, which skips them
         mean_prompt : running mean of the pool
         """
-        weights = self.weight_of_harm(mean_prompt), self.prefix_weight, self.wait_weight
+        weights = self.weight_of_harm(mean_prompt), self.prefix_weight, self.weight_of_wait(cluster)
         walk = _Walk(cluster, queue, weights, now)
         if due[0]:
             yield from walk.over_due(due[0])

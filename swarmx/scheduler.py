@@ -306,7 +306,9 @@ class Scheduler:
     def _receipt(self, waiting: Waiting, action: str, now: float, replica: str | None = None) -> Receipt:
         self.cluster.refresh(now)
         late = self.parts.late
-        weights = (1.0, 1.0) if late is None else (late.weight_of_harm(self.mean_prompt), late.wait_weight)
+        weights = (
+            (1.0, 1.0) if late is None else (late.weight_of_harm(self.mean_prompt), late.weight_of_wait(self.cluster))
+        )
         candidates: tuple[Candidate, ...] = candidates_of(
             waiting, self.cluster, self.usable(waiting, now), weights, now
         )
