@@ -156,9 +156,8 @@ class Exchange:
         if upstream.status == 200 and self.asked.stream and upstream.content_type == "text/event-stream":
             return await self._stream(replica, upstream)
         raw = await upstream.read()
-        headers = {"Content-Type": upstream.headers.get("Content-Type", "application/json")}
-        if "Retry-After" in upstream.headers:
-            headers["Retry-After"] = upstream.headers["Retry-After"]
+        kept = ("Content-Type", "Retry-After")
+        headers = {"Content-Type": "application/json"} | {k: upstream.headers[k] for k in kept if k in upstream.headers}
         answer = web.Response(status=upstream.status, body=raw, headers={**headers, **self._decision()})
         if upstream.status == 429:
             raise Failed("refused", "the replica is full", answer)
@@ -180,20 +179,32 @@ class Exchange:
         scan = self.scan = StreamScan(self._hides_usage, self.resume, head)
         before = self.ticket.output_tokens
         self._told = 0.0
-        async for piece in upstream.content.iter_any():
-            shown = scan.take(piece)
-            if scan.events:
-                self._observe(replica, scan, before)
-            if shown:
-                await self._send(shown)
+        try:
+            async for piece in upstream.content.iter_any():
+                shown = scan.take(piece)
+                if scan.events and not self.ticket.over:
+                    self._observe(replica, scan, before)
+                if scan.done and not self.ticket.over:  # before the client, who may leave when he has read it
+                    self._complete(replica, scan, before)
+                if shown:
+                    await self._send(shown)
+        except (aiohttp.ClientError, OSError):
+            if not self.ticket.over:  # what comes after the end is nobody's loss
+                raise
         if rest := scan.rest():
             await self._send(rest)
-        self._count(replica, scan, before)
-        if not (scan.done or scan.finished):
+        if not self.ticket.over and not scan.finished:
+            self._count(replica, scan, before)
             raise Failed("cut", "the stream ended without its end")
+        if not self.ticket.over:
+            self._complete(replica, scan, before)
+        return await self._end()
+
+    def _complete(self, replica: Replica, scan: StreamScan, before: int) -> None:
+        """The answer is whole."""
+        self._count(replica, scan, before)
         replica.call_ended(True, self.pool.upstream, self.pool.clock.now())
         self.pool.finish(self.ticket, "ok")
-        return await self._end()
 
     def _observe(self, replica: Replica, scan: StreamScan, before: int) -> None:
         ticket = self.ticket

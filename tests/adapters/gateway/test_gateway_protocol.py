@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import openai
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from gateway_harness import running, until
 
 from swarmx.adapters.mock_replica import HiddenRule, MockOptions
@@ -133,3 +136,40 @@ async def test_unknown_fields_reach_the_replica_as_they_were() -> None:
             assert not any(name in got for name in ("Authorization", "Cookie", "x-odd"))
     finally:
         await runner.cleanup()
+
+
+@pytest.mark.parametrize("ending", ["waits", "breaks off"])
+async def test_a_client_that_leaves_at_the_end_of_its_stream_was_served(ending: str) -> None:
+    """Many clients close their connection on reading the last event, before the server has."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.method == "GET":
+            return web.json_response({"data": []})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for event in ({"delta": {"content": "yes "}, "finish_reason": None}, {"delta": {}, "finish_reason": "stop"}):
+            await response.write(b"data: " + json.dumps({"choices": [event]}).encode() + b"\n\n")
+        await response.write(b"data: [DONE]\n\n")
+        if ending == "waits":
+            await asyncio.sleep(0.3)
+        elif request.transport is not None:
+            request.transport.abort()
+        return response
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    server = TestServer(app)
+    await server.start_server()
+    try:
+        async with running(1, urls=[f"http://127.0.0.1:{server.port}"]) as run:
+            body = {"model": "mock", "messages": USER, "stream": True}
+            for _ in range(5):
+                async with run.http.post(f"{run.url}/v1/chat/completions", json=body) as stream:
+                    async for line in stream.content:
+                        if line.startswith(b"data: [DONE]"):
+                            stream.close()
+                            break
+            await until(lambda: len(run.gateway.state.latest()) == 5)
+            assert {row["status"] for row in run.gateway.state.latest()} == {"ok"}
+    finally:
+        await server.close()
