@@ -26,6 +26,7 @@ class Answer:
         self.output_tokens: int | None = None
         self.cached_tokens = 0
         self.failed = False
+        self.done = False  # a stream has said that it is over
         self._rest = b""
 
     def begin(self, status: int, content_type: str) -> None:
@@ -66,6 +67,7 @@ class Answer:
 
     def _event(self, data: bytes) -> None:
         if data == b"[DONE]" or not data:
+            self.done = self.done or bool(data)
             return
         if b'"usage":null' in data or b'"usage"' not in data:  # nearly every event: no need to parse it
             self.failed = self.failed or data.startswith(b'{"error"')

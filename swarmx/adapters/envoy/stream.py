@@ -85,10 +85,13 @@ class Stream:
         return ()
 
     def close(self) -> None:
-        """The stream is over: without a complete answer the client is gone, or nobody shows us answers."""
+        """The stream is over: without a complete answer the client is gone, or nobody shows us answers.
+
+        A client that leaves on reading the last event of its stream was served.
+        """
         if self.ride is None or self.ride.over:
             return
-        seen_to_its_end = self._complete or (self.response_mode == NONE and self._picked)
+        seen_to_its_end = self._complete or self.ride.answer.done or (self.response_mode == NONE and self._picked)
         self.pool.end(self.ride, self._status() if seen_to_its_end else "cancelled")
 
     # ---- request ----
