@@ -57,6 +57,10 @@ class LateWalk:
             return self.wait_weight
         return WAIT_WEIGHT if cluster.replicas[kernel.SLOTS].max(initial=1.0) > 1 else ONE_AT_A_TIME
 
+    def weights(self, cluster: ClusterState, mean_prompt: float) -> tuple[float, float]:
+        """Of the harm and of the wait, as configured or as suits the prompts and the replicas."""
+        return self.weight_of_harm(mean_prompt), self.weight_of_wait(cluster)
+
     def starts(
         self,
         queue: WaitingQueue,
@@ -71,8 +75,8 @@ class LateWalk:
         due : those that go before all others and those that go after them; marked in the queue, which skips them
         mean_prompt : running mean of the pool
         """
-        weights = self.weight_of_harm(mean_prompt), self.prefix_weight, self.weight_of_wait(cluster)
-        walk = _Walk(cluster, queue, weights, now)
+        harm, wait = self.weights(cluster, mean_prompt)
+        walk = _Walk(cluster, queue, (harm, self.prefix_weight, wait), now)
         if due[0]:
             yield from walk.over_due(due[0])
         yield from walk.over_others()

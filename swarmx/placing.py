@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from swarmx import kernel
+from swarmx.combination import Combination
 from swarmx.routing.placement import outstanding
 from swarmx.state import ClusterState
 from swarmx.types import PRIORITIES, Call
-from swarmx.waiting import Waiting
+from swarmx.waiting import Waiting, WaitingQueue
 
 
 def usable(cluster: ClusterState, waiting: Waiting, now: float) -> NDArray[np.bool_]:
@@ -56,3 +59,31 @@ def impossible(cluster: ClusterState, call: Call) -> str | None:
     if reserve is not None and reserve.excluded(PRIORITIES.index(call.priority), cluster.states).all():
         return f"every replica is reserved for better classes than {call.priority}"
     return None
+
+
+def starts(
+    parts: Combination,
+    queue: WaitingQueue,
+    due: tuple[list[Waiting], list[Waiting]],
+    cluster: ClusterState,
+    now: float,
+    rng: np.random.Generator,
+) -> Iterator[tuple[Waiting, int]]:
+    """Each waiting call in order on its cheapest replica, under late binding only on one that is free.
+
+    due : those that go before all others and those that go after them
+    The caller carries out each start before it takes the next.
+    """
+    late = parts.binding == "late"
+    first, last = due
+    chosen = set(map(id, (*first, *last)))
+    for waiting in (*first, *(w for w in list(queue) if id(w) not in chosen), *last):
+        found = usable(cluster, waiting, now)
+        if late:
+            free, slot_free = room(cluster, waiting)
+            if not slot_free:
+                break
+            found &= free
+        if found.any():
+            costs = parts.placement.costs(waiting, cluster, found, now, rng)
+            yield waiting, cheapest(cluster, costs, found)

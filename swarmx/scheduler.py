@@ -28,7 +28,7 @@ from swarmx.ordering import aging_of, queue_for
 from swarmx.pacing import Pacer
 from swarmx.sharing import Sharing
 from swarmx.state import ClusterState
-from swarmx.types import Call, CallRecord, Candidate, Decision, Prediction, Receipt, Reject, ReplicaState, Start
+from swarmx.types import Call, CallRecord, Decision, Prediction, Receipt, Reject, ReplicaState, Start
 from swarmx.waiting import Waiting
 
 SERVICE_MEMORY = 500  # calls over which the running means of service time and prompt length are taken
@@ -232,25 +232,8 @@ class Scheduler:
             if self.parts.late is not None and self.cluster.is_fitted:
                 starts = self.parts.late.starts(self.queue, self._due(now), self.cluster, self.mean_prompt, now)
                 return [self._start(waiting, i, now) for waiting, i in starts]
-        return self._bind_by_placement(now)
-
-    def _bind_by_placement(self, now: float) -> list[Decision]:
-        """Each waiting call in order on its cheapest replica; under late binding only on one that is free."""
-        decisions: list[Decision] = []
-        late = self.parts.binding == "late"
-        first, last = self._due(now)
-        chosen = set(map(id, (*first, *last)))
-        for waiting in (*first, *(w for w in list(self.queue) if id(w) not in chosen), *last):
-            usable = self.usable(waiting, now)
-            if late:
-                room, slot_free = placing.room(self.cluster, waiting)
-                if not slot_free:
-                    break
-                usable &= room
-            if usable.any():
-                costs = self.parts.placement.costs(waiting, self.cluster, usable, now, self.rng)
-                decisions.append(self._start(waiting, placing.cheapest(self.cluster, costs, usable), now))
-        return decisions
+        binds = placing.starts(self.parts, self.queue, self._due(now), self.cluster, now, self.rng)
+        return [self._start(waiting, i, now) for waiting, i in binds]
 
     def _due(self, now: float) -> tuple[list[Waiting], list[Waiting]]:
         if self.aging is None:
@@ -306,10 +289,6 @@ class Scheduler:
     def _receipt(self, waiting: Waiting, action: str, now: float, replica: str | None = None) -> Receipt:
         self.cluster.refresh(now)
         late = self.parts.late
-        weights = (
-            (1.0, 1.0) if late is None else (late.weight_of_harm(self.mean_prompt), late.weight_of_wait(self.cluster))
-        )
-        candidates: tuple[Candidate, ...] = candidates_of(
-            waiting, self.cluster, self.usable(waiting, now), weights, now
-        )
+        weights = (1.0, 1.0) if late is None else late.weights(self.cluster, self.mean_prompt)
+        candidates = candidates_of(waiting, self.cluster, self.usable(waiting, now), weights, now)
         return receipt_of(waiting, waiting.attempts, self.name, action, candidates, now, replica)
