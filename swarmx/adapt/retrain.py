@@ -2,9 +2,7 @@
 change; the encoder is the base model's. The fit itself is that of `swarmx train`, with a plan that fits its limits.
 
 Examples of drifted groups from before the change are moved to the level after it, target by target, by the change in
-the median of log (observed / predicted by the base model). What they say about their prompts stays right when lengths
-grow or shrink together, and a few hundred fresh calls need not teach everything anew. Where the change is of another
-kind the challenger is poor, and the contest keeps it out.
+the median of log (observed / predicted). Where it is of another kind the challenger is poor, and loses the contest.
 """
 
 from __future__ import annotations
@@ -34,9 +32,8 @@ from swarmx.quantiles import LEVELS
 Array = NDArray[np.float64]
 Progress = Callable[[str, float], None]
 MEDIAN = int(np.searchsorted(LEVELS, 0.5))
-FEWEST_ROWS, FEWEST_GROUPS = 50, 20
+FEWEST_ROWS, FEWEST_GROUPS, PART = 50, 20, 2048  # PART: examples predicted at once
 FEW = 10_000  # calls up to which the whole fit takes less than a minute
-PART = 2048  # examples predicted at once
 AROUND = 1000  # calls before an alarm's own estimate among which a beginning is looked for
 ENOUGH = 20  # fresh rows of a group before its own change counts, not the pool's
 CERTAIN = 4.0  # standard errors that a change must exceed; its place was chosen, which makes it look larger
