@@ -80,7 +80,6 @@ class Backend:
             usage = {"prompt_tokens": 7, "completion_tokens": tokens}
             await response.write(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n")
             await response.write(b"data: [DONE]\n\n")
-            await asyncio.sleep(body.get("linger", 0.0))
             await response.write_eof()
             return response
         said = {

@@ -208,3 +208,12 @@ def test_tools_of_a_request_stand_before_its_prompt() -> None:
     counts = [tool_counts(*without_tools(tool_text_of(body.prompt)))[0] for body in (plain, armed)]
     assert counts[1] > counts[0] == 0
     assert armed.chars > plain.chars
+
+
+def test_a_stream_says_that_it_is_over() -> None:
+    answer = Answer()
+    answer.begin(200, "text/event-stream")
+    answer.feed(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+    assert not answer.done
+    answer.feed(b"data: [DONE]\n\n")
+    assert answer.done and answer.events == 1
