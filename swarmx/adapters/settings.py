@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, field_validator, model_validator
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, ValidationError, field_validator, model_validator
+
+from swarmx.errors import BadInput
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -15,6 +18,34 @@ class Settings(BaseModel):
     """Base of every block of the configuration: unknown keys are errors, values do not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Checked = TypeVar("Checked", bound=Settings)
+
+
+def read_checked(path: Path, kind: type[Checked]) -> Checked:
+    """A YAML file as settings of that kind. Raises BadInput naming the key, its value and what would do."""
+    try:
+        data = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadInput(f"{path} cannot be read: {problem}") from None
+    except yaml.YAMLError as problem:
+        raise BadInput(f"{path} is not YAML: {' '.join(str(problem).split())[:200]}") from None
+    if not isinstance(data, dict):
+        raise BadInput(f"{path} must hold a mapping; known keys are {', '.join(kind.model_fields)}")
+    try:
+        return kind.model_validate(data)
+    except ValidationError as problem:
+        raise BadInput(f"{path}: {_sentence(problem, kind)}") from None
+
+
+def _sentence(problem: ValidationError, kind: type[Settings]) -> str:
+    first = problem.errors()[0]
+    place = ".".join(map(str, first["loc"])) or "the file"
+    if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+        return f"unknown key {place}; known keys of the file are {', '.join(kind.model_fields)}"
+    value = "" if isinstance(first["input"], dict) else f", got {str(first['input'])[:80]!r}"
+    return f"{place}: {first['msg'].removeprefix('Value error, ')}{value}"
 
 
 class ReplicaSettings(Settings):

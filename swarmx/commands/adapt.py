@@ -164,7 +164,9 @@ def _print(report: dict[str, Any], out: Path) -> None:
             "encoder",
         ):
             group = " ".join(filter(None, event.get("group", []))) or event["version"]
-            console.print(f"  call {event['seq']:>6}  {event['kind']:<12} {group}  {event.get('reason', '')}"[:150])
+            console.print(
+                f"  call {event['seq']:>6}  {event['kind']:<12} {group}  {event.get('reason', '')}", soft_wrap=True
+            )
     if "shift" in figures:
         won = ", ".join(f"{name}: {v:.0%}" for name, v in figures["recovered"].items() if v is not None)
         console.print(f"detected after {figures['detect_records']} shifted calls; loss won back over calls {won}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from swarmx.adapters.adaptation import AdaptationSettings
 from swarmx.adapters.settings import (
@@ -19,6 +18,7 @@ from swarmx.adapters.settings import (
     ReplicaSettings,
     SchedulerSettings,
     Settings,
+    read_checked,
 )
 from swarmx.errors import BadInput
 from swarmx.presets import PRESETS, preset
@@ -195,24 +195,4 @@ class PickerSettings(Settings):
 
 def read_settings(path: Path) -> PickerSettings:
     """The checked file. Raises BadInput naming the key, its value and what would do."""
-    try:
-        data = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{path} cannot be read: {problem}") from None
-    except yaml.YAMLError as problem:
-        raise BadInput(f"{path} is not YAML: {' '.join(str(problem).split())[:200]}") from None
-    if not isinstance(data, dict):
-        raise BadInput(f"{path} must hold a mapping with the key model and others")
-    try:
-        return PickerSettings.model_validate(data)
-    except ValidationError as problem:
-        raise BadInput(f"{path}: {_sentence(problem)}") from None
-
-
-def _sentence(problem: ValidationError) -> str:
-    first = problem.errors()[0]
-    place = ".".join(map(str, first["loc"])) or "the file"
-    if first["type"] == "extra_forbidden":
-        return f"unknown key {place}; known keys of the file are {', '.join(PickerSettings.model_fields)}"
-    value = "" if isinstance(first["input"], dict) else f", got {str(first['input'])[:80]!r}"
-    return f"{place}: {first['msg'].removeprefix('Value error, ')}{value}"
+    return read_checked(path, PickerSettings)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from swarmx.adapters.settings import Count, Positive, Settings
-from swarmx.errors import BadInput
+from swarmx.adapters.settings import Count, Positive, Settings, read_checked
 from swarmx.scaling import SCALERS
 
 Address = Annotated[str, Field(pattern=r"^[^\s/]+:\d{1,5}$")]
@@ -73,14 +71,4 @@ class ExternalScalerSettings(Settings):
 
 def read_scaler_settings(path: Path) -> ExternalScalerSettings:
     """The checked file. Raises BadInput naming the key, its value and what would do."""
-    try:
-        data = yaml.safe_load(path.read_text())
-        return ExternalScalerSettings.model_validate(data)
-    except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{path} cannot be read: {problem}") from None
-    except yaml.YAMLError as problem:
-        raise BadInput(f"{path} is not YAML: {' '.join(str(problem).split())[:200]}") from None
-    except ValidationError as problem:
-        first = problem.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise BadInput(f"{path}, {place}: {first['msg'].removeprefix('Value error, ')}") from None
+    return read_checked(path, ExternalScalerSettings)

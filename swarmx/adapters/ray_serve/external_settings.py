@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from swarmx.adapters.keda.settings import Address, Url
-from swarmx.adapters.settings import Count, Positive, Settings
-from swarmx.errors import BadInput
+from swarmx.adapters.settings import Count, Positive, Settings, read_checked
 from swarmx.scaling import scaling_preset
 
 
@@ -73,13 +71,4 @@ class ServeScalerSettings(Settings):
 
 def read_serve_scaler_settings(path: Path) -> ServeScalerSettings:
     """The checked file. Raises BadInput naming the key, its value and what would do."""
-    try:
-        return ServeScalerSettings.model_validate(yaml.safe_load(path.read_text()))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{path} cannot be read: {problem}") from None
-    except yaml.YAMLError as problem:
-        raise BadInput(f"{path} is not YAML: {' '.join(str(problem).split())[:200]}") from None
-    except ValidationError as problem:
-        first = problem.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise BadInput(f"{path}, {place}: {first['msg'].removeprefix('Value error, ')}") from None
+    return read_checked(path, ServeScalerSettings)

@@ -32,6 +32,7 @@ POLICIES = (*SIMPLE, "murakkab", "least_expected", "swarmx", "push", "late", "cl
 CORE = ("round_robin", "power_of_two", LED, "central_fcfs", "swarmx", "late", "clairvoyant")
 VARIANTS: dict[str, tuple[str, dict[str, float | str]]] = {  # row name -> preset and options, for ablations
     "late_c0": ("late", {"work_weight": 0.0}),
+    **{f"late_w{w}": ("late", {"wait_weight": float(w)}) for w in (1, 2, 4, 8)},
 }
 REFERENCES = {
     **{name: name for name in SIMPLE},
@@ -101,7 +102,7 @@ FULL = Plan(
     1000,
     (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.05),
     (0.5, 0.7, 0.8, 0.9),
-    (*POLICIES, *VARIANTS),
+    (*POLICIES, "late_c0"),
 )
 
 
