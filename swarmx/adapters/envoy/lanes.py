@@ -3,7 +3,7 @@
 The owner is the preset that the user chose and may hold calls back. Beside it stand two that answer at once: `at_once`
 for a call whose time budget is over or that may go to a few endpoints only, and `standby` for a picker that does not
 own the queue: two random choices, which herd least when what is known of the others' calls is old. All three share
-`cluster` and observed lengths, so a call counts once, wherever it was bound.
+`cluster`, observed lengths and the guard, so a call counts once, wherever it was bound.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ class Lanes:
     def _beside(self, name: str) -> Scheduler:
         lane = preset(name if not _is_late(name) else "least_outstanding_per_speed", self.seed + 1)
         lane.parts = replace(lane.parts, placement=Within(lane.parts.placement))
-        lane.fit, lane.cluster, lane.intake.observed = self.owner.fit, self.owner.cluster, self.owner.intake.observed
+        lane.fit, lane.cluster = self.owner.fit, self.owner.cluster
+        own, intake = self.owner.intake, lane.intake
+        intake.observed, intake.trust, intake.tiers = own.observed, own.trust, own.tiers
         return lane
 
 

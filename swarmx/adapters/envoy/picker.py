@@ -24,6 +24,8 @@ from swarmx.adapters.envoy.settings import PickerSettings, PoolDiscovery
 from swarmx.adapters.envoy.stream import StreamRules
 from swarmx.adapters.envoy.warm import warm_up
 from swarmx.adapters.gateway.clock import Clock
+from swarmx.adapters.guarding import EXPECTED, expectations, guard_figures
+from swarmx.adapters.guarding import FIGURES as GUARD
 from swarmx.adapters.settings import DnsDiscovery, FileDiscovery
 from swarmx.types import CallRecord
 
@@ -193,6 +195,10 @@ class Picker:
         yield "in_flight", "Requests that were given an endpoint and have not ended.", len(self.pool.rides)
         yield "endpoints", "Endpoints known.", len(cluster.states)
         yield "endpoints_usable", "Endpoints that take calls.", len(self.lanes.usable(None))
+        for tier, count in expectations(self.lanes.owner).items():
+            yield f"expectations_{tier}", EXPECTED, count
+        for name, value in guard_figures(self.lanes.owner).items():
+            yield name, GUARD[name], value
         if self.adapting is not None:
             for name, value in self.adapting.figures().items():
                 yield name, FIGURES[name], value

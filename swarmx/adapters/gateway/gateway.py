@@ -22,6 +22,7 @@ from swarmx.adapters.gateway.app import Front
 from swarmx.adapters.gateway.arms import MAIN, PLAIN, Arms
 from swarmx.adapters.gateway.clock import Clock
 from swarmx.adapters.gateway.ended import Ended
+from swarmx.adapters.gateway.guarding import show_guard
 from swarmx.adapters.gateway.listening import listen, port_of, runner_of
 from swarmx.adapters.gateway.metrics import Metrics
 from swarmx.adapters.gateway.monitor import Monitor
@@ -267,6 +268,7 @@ def warm_up(settings: SchedulerSettings) -> None:
 def _gauges(state: GatewayState) -> None:
     pools = state.pools
     show_accounts(state.metrics, pools)
+    show_guard(state.metrics, pools)
     state.metrics.add_gauge(
         "swarmx_num_requests_waiting", "Calls in the queue", ("pool",),
         lambda: [((name,), pool.waiting_calls) for name, pool in pools.items()],
