@@ -1,9 +1,9 @@
-"""Least recently used values within a bound of bytes, keyed by digests of texts."""
+"""Least recently used values within a bound of bytes, keyed by short texts or digests of longer ones."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from hashlib import blake2b
 from threading import Lock
 from typing import Generic, TypeVar
@@ -28,13 +28,13 @@ class ByteCache(Generic[Value]):
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        self._rows: OrderedDict[bytes, tuple[Value, int]] = OrderedDict()
+        self._rows: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
         self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def get(self, key: bytes) -> Value | None:
+    def get(self, key: Hashable) -> Value | None:
         with self._lock:
             found = self._rows.get(key)
             if found is None:
@@ -42,7 +42,7 @@ class ByteCache(Generic[Value]):
             self._rows.move_to_end(key)
             return found[0]
 
-    def put(self, key: bytes, value: Value, value_bytes: int) -> None:
+    def put(self, key: Hashable, value: Value, value_bytes: int) -> None:
         """Keep a value of that size; one that is larger than the bound, or is here already, is left out."""
         size = value_bytes + ENTRY_BYTES
         with self._lock:

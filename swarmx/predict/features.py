@@ -8,35 +8,21 @@ reads as many of the first ones as it was trained on.
 from __future__ import annotations
 
 import math
-import re
-import zlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swarmx.predict.cache import ByteCache, digest
+from swarmx.predict.reading import BUCKETS as BUCKETS
+from swarmx.predict.reading import GRAMS as GRAMS
+from swarmx.predict.reading import Piece, grams, last_turn, pieces_of, text_counts
 from swarmx.predict.text import clip, text_of
 from swarmx.predict.tools import TOOL_COUNTS, tool_counts, without_tools
 from swarmx.types import Call, CallRecord
 
 Floats = NDArray[np.float32]
-BUCKETS = 16384  # hashed n-grams; on real function-calling prompts 2,048 lost 0.03 R2, 65,536 won 0.005
-GRAMS = 192  # n-grams kept of one prompt, most frequent first
-WORDS = 512  # words read of one prompt, half from each end
-
-_word = re.compile(r"[^\W_]+", re.UNICODE)
-_number = re.compile(r"\d+(?:[.,]\d+)*")
-_mark = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s", re.MULTILINE)
-_code = re.compile(r"[{}<>=;()\[\]`|\\]")
-_turn = re.compile(r"^(?:system|developer|user|assistant|tool): ", re.MULTILINE)  # as `text_of` writes messages
-_assistant = re.compile(r"^assistant: ", re.MULTILINE)
-_tool = re.compile(r"^tool: ", re.MULTILINE)
-_sentence = re.compile(r"[.!?](?:\s|$)")
-
 COUNTS = (
     "characters", "words", "distinct_words", "mean_word_length", "numbers", "commas", "question_marks", "colons",
     "quotes", "lines", "list_marks", "code_marks", "sentences", "capitals", "non_ascii",
@@ -90,10 +76,18 @@ class Reading:
         return self.counts.nbytes + self.ids.nbytes + self.weights.nbytes + 400
 
 
-def features(calls: Sequence[Call | CallRecord], known: ByteCache[Reading] | None = None) -> Features:
+class Memory:
+    """What was read of earlier texts, each part within so many bytes: of whole texts, and of their pieces."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.readings: ByteCache[Reading] = ByteCache(limit_bytes)
+        self.pieces: ByteCache[Piece] = ByteCache(limit_bytes)
+
+
+def features(calls: Sequence[Call | CallRecord], known: Memory | None = None) -> Features:
     """Features of calls on their way or of finished ones; equal texts are read once.
 
-    known : readings of earlier texts, which are not read again; new ones are added
+    known : what was read of earlier texts, which is not read again; new texts are added
     """
     texts, readings, call_counts = [], [], []
     here: dict[bytes, Reading] = {}
@@ -102,11 +96,11 @@ def features(calls: Sequence[Call | CallRecord], known: ByteCache[Reading] | Non
         tools, asked = without_tools(whole)
         text = clip(asked)
         key = digest((tools, text, str(len(asked))))
-        found = here.get(key) or (known.get(key) if known is not None else None)
+        found = here.get(key) or (known.readings.get(key) if known is not None else None)
         if found is None:
-            found = read(tools, text, len(asked))
+            found = read(tools, text, len(asked), None if known is None else known.pieces)
             if known is not None:
-                known.put(key, found, found.bytes)
+                known.readings.put(key, found, found.bytes)
         here[key] = found
         readings.append(found)
         call_counts.append((call.parent_id is not None, math.log1p(_prompt_tokens(call, whole)), *found.turns))
@@ -128,44 +122,15 @@ def _prompt_tokens(call: Call | CallRecord, whole: str) -> float:
     return given if isinstance(given, int | float) and 0 < given < 1e9 else len(whole) / CHARS_PER_TOKEN
 
 
-def read(tools: str, text: str, characters: int) -> Reading:
-    """Read a clipped text and the tools in front of it. characters : of the text before it was clipped"""
-    bag = grams(text)
-    turns = (math.log1p(len(_assistant.findall(text))), math.log1p(len(_tool.findall(text))))
-    counts = np.append(text_counts(text, characters), tool_counts(tools, text)).astype(np.float32)
-    return Reading(counts, turns, np.array(list(bag), np.int64), np.array(list(bag.values()), np.float32))
+def read(tools: str, text: str, characters: int, pieces: ByteCache[Piece] | None = None) -> Reading:
+    """Read a clipped text and the tools in front of it.
 
-
-def text_counts(text: str, characters: int) -> Floats:
-    """log(1 + count) of the text's signs, (OF_CALL,), in the order of `COUNTS`; `last` is the last message.
-
-    characters : length of the whole prompt, which `text` may be the clipped form of
+    characters : of the text before it was clipped; pieces : that were read before
     """
-    words = _word.findall(text)
-    turns = [turn.end() for turn in _turn.finditer(text)]
-    last = text[turns[-1] :] if turns else text
-    last_words = _word.findall(last)
-    found = [
-        characters, len(words), len({word.lower() for word in words}),
-        sum(map(len, words)) / max(len(words), 1), len(_number.findall(text)), text.count(","), text.count("?"),
-        text.count(":"), text.count('"') + text.count("'"), text.count("\n") + 1, len(_mark.findall(text)),
-        len(_code.findall(text)), len(_sentence.findall(text)), sum(word[0].isupper() for word in words),
-        0 if text.isascii() else sum(ord(c) > 127 for c in text),
-        len(last), len(last_words), last.count("\n") + 1, len(_mark.findall(last)), last.count("?"),
-        last.count(","), sum(word[0].isupper() for word in last_words), len(turns),
-    ]  # fmt: skip
-    return np.log1p(np.array(found, dtype=np.float32))
-
-
-def grams(text: str) -> dict[int, float]:
-    """Bucket -> 1 + log(frequency) of the text's lower-case words and word pairs, at most `GRAMS`."""
-    words = _word.findall(text.lower())
-    if len(words) > WORDS:
-        words = words[: WORDS // 2] + words[-WORDS // 2 :]
-    found = Counter(words)
-    found.update(f"{a} {b}" for a, b in pairwise(words))
-    bag: dict[int, float] = {}
-    for gram, n in found.most_common(GRAMS):
-        bucket = zlib.crc32(gram.encode("utf-8", "replace")) % BUCKETS
-        bag[bucket] = bag.get(bucket, 0.0) + 1.0 + math.log(n)
-    return bag
+    begins, turns = last_turn(text)
+    before, last = pieces_of(text, characters, begins, pieces)
+    counts = text_counts(before, last, characters, len(turns))
+    whole = [*before, *last]
+    counts = np.append(counts, tool_counts(tools, text, [piece.stems for piece in whole] if tools else []))
+    own = (math.log1p(turns.count("assistant")), math.log1p(turns.count("tool")))
+    return Reading(counts.astype(np.float32), own, *grams(whole))

@@ -24,7 +24,7 @@ from swarmx.predict.bundle import read_json, read_manifest
 from swarmx.predict.cache import ByteCache, digest
 from swarmx.predict.calibrate import Calibration, ordered
 from swarmx.predict.embed import TextEncoder, session
-from swarmx.predict.features import Features, Reading, features
+from swarmx.predict.features import Features, Memory, features
 from swarmx.predict.targets import CALLS, TOKENS, WORK
 from swarmx.predict.text import text_of
 from swarmx.quantiles import LEVELS, QuantileGrid
@@ -63,7 +63,7 @@ class Predictor:
         encoder: TextEncoder | None, heads: InferenceSession | None, cache_bytes: int = 32 << 20,
     ) -> None:  # fmt: skip
         self.manifest, self.fallback, self.encoder, self.heads = manifest, fallback, encoder, heads
-        self.readings: ByteCache[Reading] = ByteCache(cache_bytes)
+        self.memory = Memory(cache_bytes)
         self.answers: ByteCache[Array] = ByteCache(cache_bytes // 4)
         self.targets: tuple[str, ...] = tuple(manifest["targets"])
         self.version: str = manifest["version"]
@@ -185,7 +185,7 @@ class Predictor:
         return values, sources
 
     def _neural(self, calls: Sequence[Call | CallRecord]) -> Array:
-        found = features(calls, self.readings)
+        found = features(calls, self.memory)
         n = len(calls)
         embedding = self.encoder.embed(found.texts) if self.encoder else np.zeros((n, 0), np.float32)
         return self.from_features(found, embedding)
@@ -217,11 +217,14 @@ class Predictor:
         logs = self.heads.run(None, {name: value for name, value in feed.items() if name in self._inputs})[0]
         logs = np.asarray(logs, dtype=np.float64)  # (N, T, K)
         unknown = np.asarray(feed["model_id"] == 0) & bool(self._spread)
-        for t, (typed, untyped) in enumerate(self._calibration):
-            whole = np.where((types > 0)[:, None], typed.apply(logs[:, t]), untyped.apply(logs[:, t]))
-            if unknown.any():
-                whole = np.where(unknown[:, None], widened(whole, self._spread[self.targets[t]]), whole)
-            logs[:, t] = ordered(np.clip(whole, 0.0, self._ceiling[t]))
+        for mode, rows in enumerate((types > 0, types == 0)):  # calibrated for calls with type and for those without
+            if rows.any():
+                for t, modes in enumerate(self._calibration):
+                    logs[rows, t] = modes[mode].apply(logs[rows, t])
+        if unknown.any():
+            for t, target in enumerate(self.targets):
+                logs[unknown, t] = widened(logs[unknown, t], self._spread[target])
+        logs = ordered(np.clip(logs, 0.0, self._ceiling[:, None]).reshape(-1, len(LEVELS))).reshape(logs.shape)
         values: Array = np.expm1(logs)
         return values
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -56,10 +57,16 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolList:
-    """A list of tools, read once. counts : log(1 + n) of the first 14 of `TOOL_COUNTS`"""
+    """A list of tools, read once.
+
+    counts : log(1 + n) of the first 14 of `TOOL_COUNTS`; held : how many tools have a word in name or description;
+    every : words of all of them and of their parameters
+    """
 
     tools: tuple[Tool, ...]
     counts: NDArray[np.float32]
+    held: Mapping[str, int] = field(default_factory=dict)
+    every: frozenset[str] = frozenset()
 
 
 def with_tools(prompt: str | Messages, tools: object) -> str | Messages:
@@ -83,8 +90,11 @@ def without_tools(text: str) -> tuple[str, str]:
     return line[len(ROLE) + 2 :], rest
 
 
-def tool_counts(tools: str, text: str) -> NDArray[np.float32]:
-    """`TOOL_COUNTS` of a call, zeros without tools. tools : JSON; text : of the prompt. Never raises."""
+def tool_counts(tools: str, text: str, asked: Iterable[frozenset[str]] | None = None) -> NDArray[np.float32]:
+    """`TOOL_COUNTS` of a call, zeros without tools. Never raises.
+
+    tools : JSON; text : of the prompt; asked : stems of its parts, where they are known
+    """
     out = np.zeros(len(TOOL_COUNTS), np.float32)
     if not tools:
         return out
@@ -92,7 +102,7 @@ def tool_counts(tools: str, text: str) -> NDArray[np.float32]:
     out[:14] = found.counts
     out[1] = math.log1p(len(tools))
     if found.tools:
-        out[14:] = _fit(found.tools, text)
+        out[14:] = _fit(found, text, frozenset().union(*([stems(text)] if asked is None else asked)))
     return out
 
 
@@ -115,7 +125,9 @@ def read_tools(text: str) -> ToolList:
         kinds.count("string"), sum(kinds.count(kind) for kind in ("integer", "number", "float")),
         kinds.count("array"), sum(kinds.count(kind) for kind in ("object", "dict")),
     ]  # fmt: skip
-    return ToolList(tools, np.log1p(np.array(numbers, np.float32)))
+    held = Counter(word for tool in tools for word in tool.about)
+    every = frozenset().union(*(tool.about | tool.parameters for tool in tools))
+    return ToolList(tools, np.log1p(np.array(numbers, np.float32)), held, every)
 
 
 def _function(item: object) -> Mapping[str, Any]:
@@ -156,11 +168,11 @@ def _stem(word: str) -> str:
     return word
 
 
-def _fit(tools: Sequence[Tool], text: str) -> list[float]:
+def _fit(given: ToolList, text: str, asked: frozenset[str]) -> list[float]:
     """The last eight of `TOOL_COUNTS`: the prompt against each tool, a word weighing less the more tools hold it."""
-    asked = stems(text[:20_000])
-    weight = {word: _rarity(word, tools) for word in asked}
-    total = sum(weight.values()) or 1.0
+    tools, alone = given.tools, 1 + math.log(len(given.tools))
+    weight = {word: _worth(word) * (alone - math.log(given.held.get(word, 1))) for word in asked & given.every}
+    total = alone * sum(map(_worth, asked - given.every)) + sum(weight.values()) or 1.0
 
     def share(words: frozenset[str]) -> float:
         return sum(weight[word] for word in asked & words) / total
@@ -169,16 +181,15 @@ def _fit(tools: Sequence[Tool], text: str) -> list[float]:
     named = [len(asked & tool.name) / max(len(tool.name), 1) for tool in tools]
     best = max(range(len(tools)), key=lambda i: about[i] + named[i])
     ordered = sorted(about, reverse=True)
-    every = frozenset().union(*(tool.about | tool.parameters for tool in tools))
-    given = len(_given.findall(text[:20_000]))
+    values = len(_given.findall(text))
     return [
         SCALE * ordered[0], SCALE * (ordered[0] - (ordered[1] if len(ordered) > 1 else 0.0)), SCALE * named[best],
-        SCALE * share(tools[best].parameters), SCALE * share(every), math.log1p(tools[best].count),
-        math.log1p(tools[best].required), math.log1p(given) - math.log1p(tools[best].required),
+        SCALE * share(tools[best].parameters), SCALE * share(given.every), math.log1p(tools[best].count),
+        math.log1p(tools[best].required), math.log1p(values) - math.log1p(tools[best].required),
     ]  # fmt: skip
 
 
-def _rarity(word: str, tools: Sequence[Tool]) -> float:
-    """Numbers weigh little, words that few of the tools hold more; longer words are rarer everywhere."""
-    held = sum(word in tool.about for tool in tools)
-    return (0.3 if word[0].isdigit() else min(len(word), 10) / 5) * (1 + math.log(len(tools) / max(held, 1)))
+@lru_cache(maxsize=16384)
+def _worth(word: str) -> float:
+    """Numbers weigh little; longer words are rarer everywhere."""
+    return 0.3 if word[0].isdigit() else min(len(word), 10) / 5

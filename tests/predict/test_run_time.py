@@ -69,12 +69,12 @@ def test_a_growing_prompt_is_predicted_as_if_it_had_never_been_seen(predictor: P
 
 
 def test_what_was_read_is_not_read_again(predictor: Predictor) -> None:
-    before = len(predictor.readings)
+    before = len(predictor.memory.readings)
     for _ in range(3):
         predictor.predict(
             [call("Say it once."), call("Say it once.", parent_id="p"), call("Say it once.", type="chat")]
         )
-    assert len(predictor.readings) == before + 1
+    assert len(predictor.memory.readings) == before + 1
 
 
 def test_a_call_that_comes_again_is_answered_from_memory_under_its_own_cap() -> None:
@@ -101,7 +101,7 @@ def test_the_same_text_of_another_call_keeps_what_belongs_to_the_call(predictor:
 def test_readings_stay_within_their_bytes() -> None:
     predictor = Predictor.load(shipped(), cache_bytes=30_000)
     predictor.predict([call(prose(60, seed)) for seed in range(60)])
-    assert 0 < predictor.readings.used_bytes <= 30_000 and 0 < predictor.answers.used_bytes <= 7_500
+    assert 0 < predictor.memory.readings.used_bytes <= 30_000 and 0 < predictor.answers.used_bytes <= 7_500
     assert predictor.encoder is not None and predictor.encoder.cache.used_bytes <= 30_000
 
 
