@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarmx.drift import Alarm, DriftMonitor, Group, Reference, group_of
-from swarmx.drift.evidence import BETS, Block, Evidence, window_of
+from swarmx.drift.evidence import BETS, BLOCK, Block, Evidence, window_of
 from swarmx.drift.monitor import Counter
 from swarmx.drift.reference import ENOUGH, Ranks, cell
 from swarmx.drift.scores import MEAN, place_of, scores_of
@@ -57,6 +57,15 @@ def test_a_doubling_of_one_group_is_told_within_200_of_its_records(sigma: float,
         assert alarms
         assert alarms[0].group[0] in ("kind 0", "*")
         assert alarms[0].loss > alarms[0].reference_loss
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_doubling_is_told_within_400_records_where_lengths_spread_over_two_e_foldings(seed: int) -> None:
+    """A factor of two is .35 of their standard deviation: each record says .06 nats, and 14 are asked for."""
+    rng = np.random.default_rng(seed)
+    monitor = DriftMonitor(Reference.from_rows(rows(rng, 1000, 2.0)))
+    assert feed(monitor, rows(rng, 600, 2.0)) == []
+    assert feed(monitor, rows(rng, 400, 2.0, slow=2.0), 600.0)
 
 
 @pytest.mark.slow
@@ -230,6 +239,10 @@ def test_places_do_not_decrease_with_the_observation(values: list[float], a: flo
     assert place_of(grid, low) <= place_of(grid, high) + 1e-12
 
 
+def test_the_smallest_observation_has_a_place() -> None:
+    assert 0 <= place_of([10.0 + level for level in LEVELS], 5e-324) < LEVELS[0]
+
+
 def test_the_weights_of_the_mean_are_those_of_the_grid() -> None:
     grid = QuantileGrid(LEVELS, np.sort(np.random.default_rng(0).lognormal(5, 1, len(LEVELS))))
     assert grid.values @ MEAN == pytest.approx(float(grid.mean()))
@@ -237,7 +250,13 @@ def test_the_weights_of_the_mean_are_those_of_the_grid() -> None:
 
 BLOCKS = st.lists(
     st.builds(
-        Block, st.floats(0, 1e6), st.just(8), st.tuples(*[st.floats(-50, 0)] * 3), st.floats(0, 100), st.floats(-9, 9)
+        Block,
+        st.floats(0, 1e6),
+        st.just(8),
+        st.tuples(*[st.floats(-50, 0)] * 3),
+        st.tuples(*[st.floats(-50, 50)] * 2),
+        st.floats(0, 100),
+        st.floats(-9, 9),
     ),
     max_size=12,
 )
@@ -304,10 +323,28 @@ def test_only_monitors_of_one_reference_merge() -> None:
 
 
 def test_a_bet_has_mean_one_under_the_uniform_law() -> None:
-    for bet in BETS:  # integral of eps p^(eps - 1) over (0, 1), by substitution p = u^(1 / eps)
-        u = (np.arange(1000) + 0.5) / 1000
-        p = u ** (1 / bet)
-        assert np.mean(bet * p ** (bet - 1) * (1 / bet) * u ** (1 / bet - 1)) == pytest.approx(1.0)
+    """Integrated over z, of which p is the upper tail."""
+    z = np.linspace(-9, 9, 20_001)
+    p = np.array([math.erfc(x / math.sqrt(2)) / 2 for x in z])
+    density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    for bet in BETS:
+        worth = np.exp(bet @ (np.ones_like(z), np.log(p), z))
+        assert np.trapezoid(worth * density, z) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_evidence_of_a_block_is_the_mean_of_its_bets() -> None:
+    """By hand, for one block: R is that mean times the places at which a change may have begun, its records."""
+    rng, evidence = np.random.default_rng(15), Evidence(80)
+    told = rng.random((BLOCK, 2))
+    for p_loss, p_place in told:
+        evidence.add(0.0, p_loss, p_place, 1.0, 0.0)
+    worths = []
+    for p in (told[:, 0], told[:, 1], 1 - told[:, 1]):
+        z = [-NormalDist().inv_cdf(float(x)) for x in p]
+        worths += [math.exp(sum(bet @ np.array((np.ones(BLOCK), np.log(p), z)))) for bet in BETS]
+    found = evidence.look()
+    assert found is not None
+    assert found.statistic == pytest.approx(math.log(BLOCK * np.mean(worths)))
 
 
 def test_a_rarer_false_alarm_asks_for_a_longer_window() -> None:

@@ -3,18 +3,20 @@
 While nothing has changed, a record's rank among its group's reference and the records before it is uniform and
 independent of the ranks before (the conformal p-value, ties broken at random), whatever the losses' distribution,
 however heavy its tail, however few rows the reference holds. A bet f >= 0 with mean 1 under the uniform law, here
-eps * p^(eps - 1), multiplies wealth by f(p) per record; wealth that grows tells that p is too often small.
+eps * p^(eps - 1) or exp(t z - t^2 / 2) with z = Phi^-1(1 - p), multiplies wealth by f(p) per record; wealth that grows
+tells that p is too often small. The former grows fastest when few records are very far out, the latter when all have
+moved by t standard deviations, which is what a factor does to lengths that spread widely.
 
 One unit is put on a change beginning at each record. Of the sum R that these bets are worth (Shiryaev-Roberts) after n
 records, R - n is a martingale. An alarm is raised when R >= A, and the sum then starts from nothing; since each alarm
 takes at least A away, the expected number of alarms in n records is at most n / A, exactly and for every n. So A is the
 wanted number of records per false alarm; nothing else is set by hand. Bets are mixed over three directions (losses
-larger; observations in a higher, in a lower part of their grid) and three strengths; a mean of bets is a bet. Whoever
+larger; observations in a higher, in a lower part of their grid) and three shapes; a mean of bets is a bet. Whoever
 watches several streams at once shares the rate among them.
 
 The window follows: a change that has not been told within the time that the weakest bet needs against the very change
-it is made for, log(A J) / (log eps + 1 / eps - 1) records, will not be told later, and older evidence is dropped.
-(Dropping starts only lowers R.)
+it is made for, log(A J) / min(log eps + 1 / eps - 1, t^2 / 2) records, will not be told later, and older evidence is
+dropped. (Dropping starts only lowers R.)
 
 Vovk, Nouretdinov and Gammerman (2003), Testing Exchangeability On-Line; Vovk et al. (2021), Retrain or Not Retrain:
 Conformal Test Martingales for Change-Point Detection; Shin, Ramdas and Rinaldo (2024), E-detectors.
@@ -25,30 +27,37 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from statistics import NormalDist
 
 import numpy as np
 
-BETS = (0.4, 0.6, 0.8)  # exponents; the best bet against a change has 1 / eps = mean of -log p after it
+POWERS = (0.5,)  # eps; the best one against a change has 1 / eps = mean of -log p after it
+TILTS = (0.25, 0.6)  # t
 DIRECTIONS = ("tail loss", "longer than predicted", "shorter than predicted")
 BLOCK = 8  # records whose evidence is kept as one sum, and between looks
-_LOG_BETS, _SLOPES = np.log(BETS), np.array(BETS) - 1
+SUMS = 8  # kept of a block that fills
+BETS = np.array(
+    [(math.log(eps), eps - 1, 0.0) for eps in POWERS] + [(-(tilt**2) / 2, 0.0, tilt) for tilt in TILTS]
+)  # (J, 3) the log of a bet is BETS @ (1, log p, z)
+GROWTH = [math.log(eps) + 1 / eps - 1 for eps in POWERS] + [tilt**2 / 2 for tilt in TILTS]
+_NORMAL = NormalDist()
 
 
 def window_of(threshold: float) -> int:
     """Records over which evidence is kept at that threshold A."""
-    weakest = max(BETS)
-    growth = math.log(weakest) + 1 / weakest - 1
-    return math.ceil(math.log(threshold * len(BETS) * len(DIRECTIONS)) / growth / BLOCK) * BLOCK
+    return math.ceil(math.log(threshold * len(BETS) * len(DIRECTIONS)) / min(GROWTH) / BLOCK) * BLOCK
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Block:
-    """Some consecutive records. logs : sum of log p per direction; loss : sum of their losses over the reference's;
-    log_ratio : sum of log (observed / predicted median) less the reference's bias"""
+    """Some consecutive records. logs : sum of log p per direction; scores : sum of z, of the loss and of the place;
+    loss : sum of their losses over the reference's; log_ratio : sum of log (observed / predicted median) less the
+    reference's bias"""
 
     at: float
     records: int
     logs: tuple[float, float, float]
+    scores: tuple[float, float]
     loss: float
     log_ratio: float
 
@@ -79,7 +88,7 @@ class Evidence:
     alarmed_s: float = -math.inf
     blocks: list[Block] = field(default_factory=list)
     _at: float = -math.inf
-    _open: list[float] = field(default_factory=lambda: [0.0] * 6)
+    _open: list[float] = field(default_factory=lambda: [0.0] * SUMS)
 
     def add(self, now: float, p_loss: float, p_place: float, loss: float, log_ratio: float) -> bool:
         """One record; p_place : of its place in its grid, small when high. True when a block has become full."""
@@ -88,13 +97,15 @@ class Evidence:
             self.quiet -= 1
             return False
         self._at = max(self._at, now)
-        gained = (1.0, math.log(p_loss), math.log(p_place), math.log1p(-p_place), loss, log_ratio)
+        z_loss, z_place = -_NORMAL.inv_cdf(p_loss), -_NORMAL.inv_cdf(p_place)
+        gained = (1.0, math.log(p_loss), math.log(p_place), math.log1p(-p_place), z_loss, z_place, loss, log_ratio)
         self._open = [old + new for old, new in zip(self._open, gained, strict=True)]
         if self._open[0] < BLOCK:
             return False
-        records, *logs, loss, log_ratio = self._open
-        self._open = [0.0] * 6
-        self._keep([*self.blocks, Block(self._at, int(records), (logs[0], logs[1], logs[2]), loss, log_ratio)])
+        records, by_loss, high, low, z_loss, z_place, loss, log_ratio = self._open
+        self._open = [0.0] * SUMS
+        block = Block(self._at, int(records), (by_loss, high, low), (z_loss, z_place), loss, log_ratio)
+        self._keep([*self.blocks, block])
         return True
 
     def look(self) -> Finding | None:
@@ -103,7 +114,9 @@ class Evidence:
             return None
         records = np.array([block.records for block in self.blocks], dtype=np.float64)  # (B,)
         logs = np.array([block.logs for block in self.blocks])  # (B, 3)
-        worth = records[:, None, None] * _LOG_BETS + logs[:, :, None] * _SLOPES  # (B, 3, bets)
+        scores = np.array([block.scores for block in self.blocks])[:, [0, 1, 1]] * (1.0, 1.0, -1.0)  # (B, 3)
+        sums = np.stack((np.broadcast_to(records[:, None], logs.shape), logs, scores), axis=-1)  # (B, 3, 3)
+        worth = sums @ BETS.T  # (B, 3, J)
         since = np.cumsum(worth[::-1], axis=0)[::-1] + np.log(records)[:, None, None]
         top = float(since.max())
         start, direction, _ = np.unravel_index(int(since.argmax()), since.shape)
@@ -119,7 +132,7 @@ class Evidence:
 
     def alarm(self, now: float) -> None:
         """An alarm was raised: begin anew, and be quiet for one window."""
-        self.blocks, self._open, self.quiet, self.alarmed_s = [], [0.0] * 6, self.window, now
+        self.blocks, self._open, self.quiet, self.alarmed_s = [], [0.0] * SUMS, self.window, now
 
     def merged(self, other: Evidence) -> Evidence:
         """Both streams' full blocks in order of time, the latest window of them; for independent records."""

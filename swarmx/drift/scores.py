@@ -64,7 +64,8 @@ def place_of(values: list[float], observed: float) -> float:
     if low == 0:
         if not observed > 0 or not values[0] > 0:
             return 0.0
-        return LEVELS_LIST[0] * math.exp(max(math.log(observed / values[0]) / low_power(values), -700.0))
+        below = math.log(observed) - math.log(values[0])  # the quotient may be smaller than any number
+        return LEVELS_LIST[0] * math.exp(max(below / low_power(values), -700.0))
     if low == len(values):
         excess = max((values[-1] - values[NINTH]) / _RUN, 1e-9 * max(abs(values[-1]), 1.0))
         return 1 - TOP * math.exp(-min((observed - values[-1]) / excess, 700.0))

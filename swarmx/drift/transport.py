@@ -74,6 +74,14 @@ def _evidence(one: Evidence) -> dict[str, Any]:
 
 
 def _evidence_of(window: int, data: Mapping[str, Any]) -> Evidence:
-    blocks = [Block(**{**block, "logs": tuple(map(float, block["logs"]))}) for block in data["blocks"]]
+    blocks = [_block_of(block) for block in data["blocks"]]
     alarmed_s = -math.inf if data["alarmed_s"] is None else float(data["alarmed_s"])
     return Evidence(window, int(data["quiet"]), int(data["heard"]), alarmed_s, blocks)
+
+
+def _block_of(data: Mapping[str, Any]) -> Block:
+    (by_loss, high, low), (z_loss, z_place) = map(float, data["logs"]), map(float, data["scores"])
+    return Block(
+        float(data["at"]), int(data["records"]), (by_loss, high, low), (z_loss, z_place),
+        float(data["loss"]), float(data["log_ratio"]),
+    )  # fmt: skip
