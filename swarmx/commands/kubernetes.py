@@ -11,6 +11,9 @@ from typing import Annotated
 
 import typer
 
+from swarmx.errors import BadInput
+
+_EXTRA = "this needs packages that are missing; install them with: pip install 'swarmx-scheduler[k8s]'"
 CONFIG = Annotated[Path, typer.Argument(help="YAML file", show_default=False)]
 
 
@@ -31,8 +34,10 @@ def endpoint_picker(
     elif check:
         typer.echo(f"{config} is good")
     else:
-        from swarmx.adapters.envoy.picker import run_picker
-
+        try:
+            from swarmx.adapters.envoy.picker import run_picker
+        except ModuleNotFoundError as problem:
+            raise BadInput(f"{_EXTRA} ({problem})") from None
         _run(lambda stopped: run_picker(settings, stopped), log_level)
 
 
@@ -48,8 +53,10 @@ def external_scaler(
     if check:
         typer.echo(f"{config} is good")
         return
-    from swarmx.adapters.keda.external import run_scaler
-
+    try:
+        from swarmx.adapters.keda.external import run_scaler
+    except ModuleNotFoundError as problem:
+        raise BadInput(f"{_EXTRA} ({problem})") from None
     _run(lambda stopped: run_scaler(settings, stopped), log_level)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -117,12 +118,15 @@ class TlsSettings(Settings):
     certificate: Path
     key: Path
 
-    def read(self) -> tuple[bytes, bytes]:
-        """(certificate chain, key). Raises BadInput naming the file that cannot be read."""
+    def context(self) -> ssl.SSLContext:
+        """TLS 1.2 or later with this certificate. Raises BadInput naming the files when they cannot be used."""
+        made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        made.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            return self.certificate.read_bytes(), self.key.read_bytes()
-        except OSError as problem:
-            raise BadInput(f"tls: {problem.filename} cannot be read: {problem.strerror}") from None
+            made.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as problem:
+            raise BadInput(f"tls: {self.certificate} and {self.key} cannot be used ({problem})") from None
+        return made
 
 
 class PickerSettings(Settings):

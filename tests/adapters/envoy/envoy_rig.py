@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import random
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession, ClientTimeout, web
+from aiohttp import ClientSession, ClientTimeout, InvalidURL, web
 
 from swarmx.adapters.envoy.bootstrap import Bootstrap, bootstrap
 from swarmx.adapters.envoy.picker import Picker
@@ -30,18 +31,38 @@ needs_envoy = pytest.mark.skipif(
 )
 
 
+# Ports that the system chooses come from the range of outgoing connections: one that is released before a server binds
+# it may be gone, and two Envoys that got the same one share it (SO_REUSEPORT) and take each other's requests. So
+# whoever can binds port 0 itself and says what it got; a process that must be told gets a port outside of that range.
+RNG = random.SystemRandom()
+
+
+def held_port() -> socket.socket:
+    """A port of its own on which nobody listens, until it is closed."""
+    s = socket.socket()
+    s.bind(("127.0.0.1", 0))
+    return s
+
+
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    """A port for a process that must be told one."""
+    while True:
+        port = RNG.randrange(10_000, 32_000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 @dataclass
 class Backend:
-    """A model server that says what it got. The request's own fields steer it: sleep, status, stream, tokens, gap."""
+    """A model server that says what it got. The request's own fields steer it: sleep, status, stream, tokens, gap,
+    linger (seconds between the last event of a stream and its end)."""
 
     name: str
-    port: int = field(default_factory=free_port)
+    socket: socket.socket = field(default_factory=held_port, repr=False)
     calls: int = 0
     inside: int = 0
     most: int = 0
@@ -49,7 +70,7 @@ class Backend:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"127.0.0.1:{self.socket.getsockname()[1]}"
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.calls += 1
@@ -80,6 +101,7 @@ class Backend:
             usage = {"prompt_tokens": 7, "completion_tokens": tokens}
             await response.write(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n")
             await response.write(b"data: [DONE]\n\n")
+            await asyncio.sleep(body.get("linger", 0.0))
             await response.write_eof()
             return response
         said = {
@@ -96,11 +118,9 @@ class Rig:
     """url : of Envoy; records : of finished calls, as they end"""
 
     url: str
-    admin: str
     picker: Picker
     backends: list[Backend]
     client: ClientSession
-    envoy: subprocess.Popen[bytes]
     records: list[CallRecord]
 
     async def post(self, body: Any, headers: dict[str, str] | None = None, path: str = "/v1/completions") -> Reply:
@@ -138,11 +158,11 @@ class Reply:
         return json.loads(self.raw)
 
 
-def settings_for(backends: list[Backend], **changes: Any) -> PickerSettings:
+def settings_for(addresses: Iterable[str], **changes: Any) -> PickerSettings:
     """One slot per endpoint, no scraping, ports chosen by the system."""
     data: dict[str, Any] = {
         "model": "m",
-        "replicas": [{"url": f"http://{b.address}", "slots": 1} for b in backends],
+        "replicas": [{"url": f"http://{address}", "slots": 1} for address in addresses],
         "listen": "127.0.0.1:0",
         "metrics_listen": "127.0.0.1:0",
         "scrape": {"every_s": 0},
@@ -158,9 +178,9 @@ async def serving(backends: list[Backend]) -> AsyncIterator[None]:
     for backend in backends:
         app = web.Application(client_max_size=2**26)
         app.router.add_route("*", "/{path:.*}", backend.answer)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", backend.port).start()
+        await web.SockSite(runner, backend.socket).start()
         runners.append(runner)
     try:
         yield
@@ -169,38 +189,50 @@ async def serving(backends: list[Backend]) -> AsyncIterator[None]:
             await runner.cleanup()
 
 
+@dataclass(frozen=True)
+class Envoy:
+    """A running one. url : of its listener; admin : host:port"""
+
+    url: str
+    admin: str
+    process: subprocess.Popen[bytes]
+
+
 @asynccontextmanager
-async def running_envoy(config: dict[str, Any], admin: str) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """Start Envoy and wait until it is ready."""
+async def running_envoy(options: Bootstrap, first: Sequence[dict[str, Any]] = ()) -> AsyncIterator[Envoy]:
+    """Start Envoy and wait until it is ready. first : filters to put before the others"""
+    config = bootstrap(options)
+    manager = config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    manager["http_filters"] = [*first, *manager["http_filters"]]
     beside = Path(sys.executable).parent / "envoy"
     binary = str(beside) if beside.exists() else shutil.which("envoy")
     assert binary is not None
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "envoy.json"
+        path, told = Path(folder) / "envoy.json", Path(folder) / "admin"
         path.write_text(json.dumps(config))
-        number = str(free_port())  # shared memory is told apart by it
-        command = [binary, "-c", str(path), "--concurrency", "1", "--log-level", "error", "--base-id", number]
-        process = subprocess.Popen([*command, "--drain-time-s", "1"])
+        command = [binary, "-c", str(path), "--concurrency", "1", "--log-level", "error", "--drain-time-s", "1"]
+        process = subprocess.Popen([*command, "--disable-hot-restart", "--admin-address-path", str(told)])
         try:
-            await _ready(admin, process)
-            yield process
+            yield await _ready(told, process)
         finally:
             process.terminate()
             await asyncio.to_thread(process.wait, 10)
 
 
-async def _ready(admin: str, process: subprocess.Popen[bytes]) -> None:
+async def _ready(told: Path, process: subprocess.Popen[bytes]) -> Envoy:
     async with asyncio.timeout(20), ClientSession() as client:
         while True:
             if process.poll() is not None:
                 raise RuntimeError(f"Envoy ended with {process.returncode}")
-            try:
+            admin = told.read_text() if told.exists() else ""
+            with suppress(OSError, ValueError, InvalidURL):
                 async with client.get(f"http://{admin}/ready") as got:
                     if got.status == 200:
-                        return
-            except OSError:
-                pass
+                        break
             await asyncio.sleep(0.03)
+        async with client.get(f"http://{admin}/listeners?format=json") as got:
+            listener = (await got.json(content_type=None))["listener_statuses"][0]["local_address"]["socket_address"]
+    return Envoy(f"http://127.0.0.1:{listener['port_value']}", admin, process)
 
 
 async def picker_seen(client: ClientSession, admin: str) -> None:
@@ -219,14 +251,14 @@ async def rig(
     backends: list[Backend] | None = None,
     proxy: dict[str, Any] | None = None,
     picker: Picker | None = None,
-    filters_before: list[dict[str, Any]] | None = None,
+    first: Sequence[dict[str, Any]] = (),
     dead: tuple[str, ...] = (),
     **settings: Any,
 ) -> AsyncIterator[Rig]:
-    """Everything started. proxy : fields of Bootstrap; dead : addresses in Envoy's pool where nobody listens"""
+    """Everything started. proxy : fields of Bootstrap; first : filters before the picker's; dead : addresses in
+    Envoy's pool where nobody listens"""
     backends = backends if backends is not None else [Backend("b1"), Backend("b2")]
-    listen, admin = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-    picker = picker or Picker(settings_for(backends, **settings))
+    picker = picker or Picker(settings_for((b.address for b in backends), **settings))
     records: list[CallRecord] = []
     written = picker.pool.on_record
 
@@ -239,17 +271,13 @@ async def rig(
     async with serving(backends):
         await picker.start()
         options = Bootstrap(
-            listen, (f"127.0.0.1:{picker.port}",), (*(b.address for b in backends), *dead), admin=admin,
-            **{"message_timeout_s": 1.0, **(proxy or {})},
+            "127.0.0.1:0", (f"127.0.0.1:{picker.port}",), (*(b.address for b in backends), *dead),
+            admin="127.0.0.1:0", **{"message_timeout_s": 1.0, **(proxy or {})},
         )  # fmt: skip
-        config = bootstrap(options)
-        if filters_before:
-            manager = config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
-            manager["http_filters"] = [*filters_before, *manager["http_filters"]]
         try:
-            async with running_envoy(config, admin) as envoy, ClientSession(timeout=ClientTimeout(20)) as client:
-                await picker_seen(client, admin)
-                yield Rig(f"http://{listen}", admin, picker, backends, client, envoy, records)
+            async with running_envoy(options, first) as envoy, ClientSession(timeout=ClientTimeout(20)) as client:
+                await picker_seen(client, envoy.admin)
+                yield Rig(envoy.url, picker, backends, client, records)
         finally:
             await picker.stop()
 

@@ -36,7 +36,7 @@ def test_the_prompt_decides_where_engines_differ() -> None:
     engines = {"prefill": EngineConstants(0.02, p=1e-6), "decode": EngineConstants(0.001, p=0.01)}
     backends = [Backend("prefill"), Backend("decode")]
     rows = [{"url": f"http://{b.address}", "slots": 8, "device": b.name} for b in backends]
-    settings = settings_for(backends, replicas=rows, scheduler={"preset": "push", "options": {"engines": engines}})
+    settings = settings_for((), replicas=rows, scheduler={"preset": "push", "options": {"engines": engines}})
 
     async def run() -> None:
         async with rig(backends, picker=Picker(settings)) as r:
@@ -163,7 +163,7 @@ def _subset(*addresses: str) -> dict[str, object]:
 def test_a_subset_hint_is_kept_to() -> None:
     async def run() -> None:
         backends = [Backend("b1"), Backend("b2"), Backend("b3")]
-        async with rig(backends, filters_before=[_subset(backends[2].address)]) as r:
+        async with rig(backends, first=[_subset(backends[2].address)]) as r:
             replies = await asyncio.gather(*(r.post({"prompt": "hi", "sleep": 0.1}) for _ in range(4)))
             assert {reply.backend for reply in replies} == {"b3"}
             assert {reply.json["destination"] for reply in replies} == {backends[2].address}
@@ -174,7 +174,7 @@ def test_a_subset_hint_is_kept_to() -> None:
 @pytest.mark.parametrize("hint", [(), ("10.1.2.3:80",)], ids=["empty", "unknown"])
 def test_a_subset_without_an_eligible_endpoint_is_503(hint: tuple[str, ...]) -> None:
     async def run() -> None:
-        async with rig(filters_before=[_subset(*hint)]) as r:
+        async with rig(first=[_subset(*hint)]) as r:
             assert (await r.post({"prompt": "hi"})).status == 503
 
     asyncio.run(run())

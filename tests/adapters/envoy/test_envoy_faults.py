@@ -15,16 +15,17 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import ClientSession, ClientTimeout
-from envoy_rig import Backend, free_port, needs_envoy, picker_seen, rig, running_envoy, serving
+from envoy_rig import Backend, free_port, held_port, needs_envoy, picker_seen, rig, running_envoy, serving
 
-from swarmx.adapters.envoy.bootstrap import Bootstrap, bootstrap
+from swarmx.adapters.envoy.bootstrap import Bootstrap
 
 pytestmark = [pytest.mark.envoy, needs_envoy]
 
 
 def test_the_proxy_walks_the_list_when_the_first_endpoint_is_dead() -> None:
     async def run() -> None:
-        alive, gone = Backend("alive"), f"127.0.0.1:{free_port()}"
+        alive, nobody = Backend("alive"), held_port()
+        gone = f"127.0.0.1:{nobody.getsockname()[1]}"
         rows = [{"url": f"http://{gone}", "speed": 100.0}, {"url": f"http://{alive.address}"}]
         async with rig([alive], dead=(gone,), replicas=rows, scheduler={"preset": "push"}) as r:
             reply = await r.post({"prompt": "x"})
@@ -33,6 +34,7 @@ def test_the_proxy_walks_the_list_when_the_first_endpoint_is_dead() -> None:
             await r.until(lambda: r.records)
             assert r.records[0].replica == alive.address  # as the proxy said, not as we had chosen
             assert r.picker.counters.total("fallbacks") == 1
+        nobody.close()
 
     asyncio.run(run())
 
@@ -102,6 +104,27 @@ def test_a_client_that_leaves_in_the_middle_of_an_answer_is_cancelled_there() ->
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("answers", ["body", "headers"])
+def test_a_client_that_leaves_at_the_end_of_its_stream_was_served(answers: str) -> None:
+    """Many clients close their connection on reading the last event, before the server has."""
+
+    async def run() -> None:
+        async with rig([Backend("b1")], {"answers": answers, "duplex": answers == "body"}) as r:
+            body = {"prompt": "x", "stream": True, "tokens": 5, "linger": 10}
+            async with r.client.post(r.url + "/v1/completions", json=body) as got:
+                async for line in got.content:
+                    if line.startswith(b"data: [DONE]"):
+                        got.close()
+                        break
+            await r.until(lambda: not r.picker.pool.rides)
+            assert [record.status for record in r.records] == ["ok"]
+            assert r.records[0].output_tokens == (5 if answers == "body" else 0)
+            assert not r.picker.lanes.cluster.flights
+            await r.until(lambda: r.backends[0].left == 1)  # and the engine hears of it
+
+    asyncio.run(run())
+
+
 def test_a_slow_sender_and_a_slow_reader_hold_up_nobody() -> None:
     async def slow_body() -> AsyncIterator[bytes]:
         for piece in (b'{"prompt": "', *(b"x" * 100 for _ in range(8)), b'"}'):
@@ -167,34 +190,34 @@ def test_a_picker_restarted_under_load_costs_no_call_but_those_in_its_hands(
     how: signal.Signals, duplex: bool, tmp_path: Path
 ) -> None:
     backends = [Backend("b1"), Backend("b2")]
-    port, pages, listen, admin = (free_port() for _ in range(4))
+    port, pages = free_port(), free_port()
     config = tmp_path / "picker.yaml"
     rows = [{"url": f"http://{b.address}", "slots": 4} for b in backends]
     said = {"model": "m", "replicas": rows, "listen": f"127.0.0.1:{port}", "metrics_listen": f"127.0.0.1:{pages}"}
     config.write_text(yaml.safe_dump({**said, "scrape": {"every_s": 0}, "notice_s": 3.0, "drain_s": 5.0}))
     options = Bootstrap(
-        f"127.0.0.1:{listen}", (f"127.0.0.1:{port}",), tuple(b.address for b in backends),
-        admin=f"127.0.0.1:{admin}", duplex=duplex, message_timeout_s=1.0,
+        "127.0.0.1:0", (f"127.0.0.1:{port}",), tuple(b.address for b in backends),
+        admin="127.0.0.1:0", duplex=duplex, message_timeout_s=1.0,
     )  # fmt: skip
     statuses: list[tuple[float, float, int]] = []
 
-    async def caller(client: ClientSession, stop: asyncio.Event) -> None:
+    async def caller(client: ClientSession, url: str, stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
         while not stop.is_set():
             began = loop.time()
             try:
-                status = await _fetch(client, f"http://127.0.0.1:{listen}", json.dumps({"sleep": 0.05}), {})
+                status = await _fetch(client, url, json.dumps({"sleep": 0.05}), {})
             except OSError:
                 status = 0
             statuses.append((began, loop.time(), status))
 
     async def run() -> tuple[float, float]:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        envoy = running_envoy(bootstrap(options), f"127.0.0.1:{admin}")
-        async with serving(backends), ClientSession(timeout=ClientTimeout(20)) as client, envoy:
+        http = ClientSession(timeout=ClientTimeout(20))
+        async with serving(backends), http as client, running_envoy(options) as envoy:
             async with separate_picker(config, pages) as picker:
-                await picker_seen(client, f"127.0.0.1:{admin}")
-                callers = [asyncio.create_task(caller(client, stop)) for _ in range(8)]
+                await picker_seen(client, envoy.admin)
+                callers = [asyncio.create_task(caller(client, envoy.url, stop)) for _ in range(8)]
                 await asyncio.sleep(1.0)
                 ended = loop.time()
                 picker.send_signal(how)

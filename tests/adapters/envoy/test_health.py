@@ -22,11 +22,11 @@ from swarmx.errors import BadInput
 from swarmx.types import ReplicaState
 
 
-async def _server(ready: list[bool]) -> tuple[PickerServer, int]:
+async def _server(ready: list[bool], tls: TlsSettings | None = None) -> tuple[PickerServer, int]:
     pool = Pool(Lanes("push"), asyncio.get_running_loop().time, PickLimits(), Counters())
     pool.set_states([ReplicaState("10.0.0.1:80", "m")])
     server = PickerServer(pool, StreamRules("m"), lambda: ready[0])
-    return server, await server.start("127.0.0.1:0")
+    return server, await server.start("127.0.0.1:0", None if tls is None else tls.context())
 
 
 def _check(channel: Any, service: str) -> Any:
@@ -64,15 +64,14 @@ def test_liveness_is_always_serving_and_readiness_follows_the_picker() -> None:
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="the certificate is made with openssl")
 def test_tls_is_spoken_where_a_certificate_is_given(tmp_path: Path) -> None:
     files = TlsSettings(certificate=tmp_path / "cert.pem", key=tmp_path / "key.pem")
-    with pytest.raises(BadInput, match=r"cert\.pem cannot be read"):
-        files.read()
+    with pytest.raises(BadInput, match=r"cert\.pem .* cannot be used"):
+        files.context()
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(files.key), "-out", str(files.certificate)]
     subprocess.run([*command, *names], check=True, capture_output=True)
 
     async def run() -> None:
-        server, _ = await _server([True])
-        port = await server.start("localhost:0", files.read())
+        server, port = await _server([True], files)
         trust = grpc.ssl_channel_credentials(files.certificate.read_bytes())
         async with grpc.aio.secure_channel(f"localhost:{port}", trust) as channel:
             assert (await _check(channel, "readiness")).status == SERVING

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 import yaml
 from aiohttp import ClientSession
-from envoy_rig import Backend, free_port, needs_envoy, rig, settings_for
+from envoy_rig import free_port, needs_envoy, rig, settings_for
 
 from swarmx.adapters.envoy.picker import Picker
 
@@ -22,7 +22,7 @@ PROMETHEUS = os.environ.get("PROMETHEUS_BINARY") or shutil.which("prometheus")
 
 def test_pages_say_what_is_known_and_nothing_of_requests() -> None:
     async def run() -> None:
-        picker = Picker(settings_for([Backend("a"), Backend("b")]))
+        picker = Picker(settings_for(["10.0.0.1:80", "10.0.0.2:80"]))
         await picker.start()
         base = f"http://127.0.0.1:{picker.pages_port}"
         async with ClientSession() as client:
@@ -48,7 +48,7 @@ def test_pages_say_what_is_known_and_nothing_of_requests() -> None:
 
 def test_a_page_request_that_is_long_or_no_http_is_cut_off() -> None:
     async def run() -> None:
-        picker = Picker(settings_for([Backend("a")]))
+        picker = Picker(settings_for(["10.0.0.1:80"]))
         await picker.start()
         for sent in (b"GET /" + b"x" * 100_000, b"\x16\x03\x01\r\n\r\n"):
             reader, writer = await asyncio.open_connection("127.0.0.1", picker.pages_port)
