@@ -28,6 +28,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from swarmx.adapters.adaptation import AdaptationSettings
 from swarmx.adapters.gateway.gateway import GatewaySettings
 from swarmx.adapters.gateway.settings import ServerSettings
+from swarmx.adapters.live_work import DemandSettings
 from swarmx.adapters.settings import LogSettings, PoolSettings, PredictorSettings, SchedulerSettings, Settings
 from swarmx.errors import BadInput
 from swarmx.presets import preset
@@ -64,6 +65,7 @@ class Config(Settings):
     server: ServerSettings = ServerSettings()
 
     @model_validator(mode="after")
+    demand: DemandSettings | None = None
     def _can_adapt(self) -> Config:
         if self.adaptation.kind != "none" and self.predictor.kind != "local":
             raise ValueError("adaptation needs a predictor of kind 'local' to adapt")
@@ -76,7 +78,7 @@ class Config(Settings):
         """The part that `swarmx serve` runs."""
         mode = self.mode.canary if isinstance(self.mode, Canary) else self.mode
         parts = self.model_pools, self.server, self.scheduler, self.predictor, self.log
-        return GatewaySettings(*parts, mode, self.adaptation)
+        return GatewaySettings(*parts, mode, self.adaptation, self.demand)
 
 
 def load_config(path: str | Path) -> Config:

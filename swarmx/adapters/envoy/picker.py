@@ -27,6 +27,7 @@ from swarmx.adapters.gateway.clock import Clock
 from swarmx.adapters.guarding import EXPECTED, expectations, guard_figures
 from swarmx.adapters.guarding import FIGURES as GUARD
 from swarmx.adapters.settings import DnsDiscovery, FileDiscovery
+from swarmx.adapters.live_work import live_demand
 from swarmx.types import CallRecord
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ class Picker:
         limits = PickLimits(settings.fallbacks, settings.shed_waiting)
         self.pool = Pool(self.lanes, self.clock, limits, self.counters, self.forecaster, self._ended)
         self.picture = Picture(self.pool, self._scrape_rules(), self.clock, self.counters)
+        if settings.demand is not None:
+            self.pool.live = live_demand(settings.demand, (settings.model,), settings.predictor.path)
         self.server = PickerServer(self.pool, self._stream_rules(), self.is_ready)
         self.port = self.pages_port = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -67,6 +70,8 @@ class Picker:
         self.port = await self.server.start(self.settings.listen, None if tls is None else tls.read())
         self._spawn(self._find_endpoints(), self._find_objectives(), self.picture.run(), self._tick(), self._elect())
         if self.adapting is not None:
+        if self.pool.live is not None:
+            self._spawn(self.pool.live.run(self.clock))
             self._spawn(self.adapting.follow())
         elif self.forecaster is not None and self.settings.predictor.path is not None:
             self._spawn(self.forecaster.watch(self.settings.predictor.path, load_predictor))
@@ -111,7 +116,7 @@ class Picker:
             "held": len(self.lanes.owner.queue), "in_flight": len(self.pool.rides), "arrived": self.pool.arrived,
             "unserved": self.pool.unserved, "ended": int(self.counters.total("ended")),
             "service_s": self.lanes.owner.mean_service_s or None,
-            "endpoints": rows,
+            "endpoints": rows, "demand": None if self.pool.live is None else self.pool.live.page(self.clock()),
         }  # fmt: skip
 
     # ---- parts ----

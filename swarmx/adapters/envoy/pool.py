@@ -15,6 +15,7 @@ from typing import Protocol
 from swarmx.adapters.envoy.counters import Counters
 from swarmx.adapters.envoy.lanes import Allowed, Lanes
 from swarmx.adapters.envoy.ride import Refused, Ride, named
+from swarmx.adapters.live_work import LiveDemand
 from swarmx.adapters.prompts import CHARS_PER_TOKEN
 from swarmx.scheduler import Scheduler
 from swarmx.types import Call, CallRecord, Decision, Prediction, Reject, ReplicaState, Start, Status
@@ -57,6 +58,7 @@ class Pool:
         self.owns_queue = True
         self.rides: dict[str, Ride] = {}
         self.chars_per_token = CHARS_PER_TOKEN
+        self.live: LiveDemand | None = None  # told of every call, where a scaler looks
         self.arrived = self.unserved = 0  # requests, and those of them for which there was no endpoint
         self._twice = 0
         self._warned: set[str] = set()
@@ -79,6 +81,8 @@ class Pool:
             if self.forecast is not None:
                 ride.prediction = await self.forecast(call)
                 ride.lane = self._lane(allowed, hold_s)
+            if self.live is not None:
+                self.live.arrived(call, ride.prediction, self.clock())
             await self._bind(ride, due)
         except BaseException:
             self.end(ride, "cancelled")
@@ -131,8 +135,11 @@ class Pool:
                 self._carry_out(self.lanes.owner.tick(now))
         self._learn_ratio(ride)
         self.counters.ended(status, now - ride.call.arrival_s)
+        record = ride.record(status, now)
+        if self.live is not None:
+            self.live.ended(record, now)
         if self.on_record is not None:
-            self.on_record(ride, ride.record(status, now))
+            self.on_record(ride, record)
 
     # ---- replicas and time ----
 
@@ -236,6 +243,8 @@ class Pool:
     def _place(self, ride: Ride, address: str) -> None:
         cluster = self.lanes.cluster
         ride.address = address
+        if self.live is not None:
+            self.live.started(ride.call.id, self.clock())
         ride.decided_s = self.clock() if ride.decided_s is None else ride.decided_s
         ride.seen = cluster.states[cluster.index[address]]
         others = [name for name in self.lanes.usable(ride.allowed) if name != address] if self.limits.fallbacks else []

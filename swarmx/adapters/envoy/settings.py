@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from swarmx.adapters.adaptation import AdaptationSettings
+from swarmx.adapters.live_work import DemandSettings
 from swarmx.adapters.settings import (
     Count,
     DnsDiscovery,
@@ -138,6 +139,7 @@ class PickerSettings(Settings):
     listen : gRPC, with TLS where `tls` is given; metrics_listen : HTTP with /metrics, /healthz, /livez and /state
     objectives : InferenceObjective -> priority, above those that an InferencePool's cluster names
     receipts : put `x-swarmx-decision` on answers
+    demand : publish in /state what live workflows will still ask of every model, for the external scaler
     prefix_cache : the engines reuse the KV of equal beginnings of prompts
     notice_s : at shutdown, time between saying not ready and taking no more requests; drain_s : longest wait after that
         for the ends of the answers in hand
@@ -166,6 +168,7 @@ class PickerSettings(Settings):
     notice_s: Annotated[float, Field(ge=0)] = 3.0
     adaptation: AdaptationSettings = AdaptationSettings()
     drain_s: Annotated[float, Field(ge=0)] = 25.0
+    demand: DemandSettings | None = None
 
     @field_validator("mode", mode="before")
     @classmethod

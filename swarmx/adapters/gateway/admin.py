@@ -13,7 +13,9 @@ from pydantic import ValidationError
 
 from swarmx.adapters.gateway.access import bearer, matches
 from swarmx.adapters.gateway.errors import Refused
+from swarmx.adapters.gateway.peers import Peers
 from swarmx.adapters.gateway.pool import Pool
+from swarmx.adapters.gateway.scaler_page import scaler_page
 from swarmx.adapters.gateway.state import GatewayState
 from swarmx.adapters.settings import ReplicaSettings
 from swarmx.errors import BadInput
@@ -24,20 +26,25 @@ PAGE_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-
 
 
 class Admin:
-    """Handlers of the administration API; all but /health, the page's files and open metrics ask for the token."""
+    """Handlers of the administration API; all but /health, the page's files and open metrics ask for the token.
 
-    def __init__(self, state: GatewayState) -> None:
-        self.state = state
+    /state/POOL, which the external scaler reads, is as open as the metrics.
+    """
+
+    def __init__(self, state: GatewayState, peers: Peers | None = None) -> None:
+        self.state, self.peers = state, peers
 
     def routes(self) -> list[web.RouteDef]:
         closed = self._closed
-        metrics = self.metrics if self.state.server.admin.open_metrics else closed(self.metrics)
+        is_open = self.state.server.admin.open_metrics
+        metrics, pool = (h if is_open else closed(h) for h in (self.metrics, self.pool))
         return [
             web.get("/", self.page),
             web.get("/status.js", self.page),
             web.get("/status.css", self.page),
             web.get("/health", self.health),
             web.get("/metrics", metrics),
+            web.get("/state/{pool:.+}", pool),
             web.get("/admin/state", closed(self.show)),
             web.get("/admin/receipts/{id:.+}", closed(self.receipt)),
             web.get("/admin/explain/{id}", closed(self.explain)),
@@ -72,6 +79,14 @@ class Admin:
 
     async def metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=self.state.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    async def pool(self, request: web.Request) -> web.Response:
+        """What a scaler needs of one pool; 404 for a pool that is not here."""
+        pool = self.state.pools.get(request.match_info["pool"])
+        if pool is None:
+            return Refused(404, f"no such pool; there are {', '.join(self.state.pools)}", "not_found").response()
+        owns = self.peers is None or self.peers.owner(pool.name) == self.peers.settings.me
+        return web.json_response(scaler_page(pool, owns))
 
     async def show(self, _: web.Request) -> web.Response:
         state = self.state

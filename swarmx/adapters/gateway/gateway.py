@@ -38,6 +38,7 @@ from swarmx.adapters.gateway.tracing import tracing_of
 from swarmx.adapters.gateway.trial import Shadow
 from swarmx.adapters.journal_files import JournalFiles
 from swarmx.adapters.settings import LogSettings, PoolSettings, PredictorSettings, SchedulerSettings
+from swarmx.adapters.live_work import DemandSettings, live_demand
 from swarmx.engine import EngineConstants
 from swarmx.errors import BadInput
 from swarmx.journal import journalled
@@ -61,6 +62,7 @@ class GatewaySettings:
     mode: str | float = "on"
     adaptation: AdaptationSettings = field(default_factory=AdaptationSettings)
 
+    demand: DemandSettings | None = None
 
 class Gateway:
     """A running gateway. `start`, then `stop`; or `serve` to run until a signal."""
@@ -97,13 +99,15 @@ class Gateway:
         front.add_routes(Front(state, session, access, peers).routes())
         front.add_routes(selection.routes())
         admin = web.Application(client_max_size=2**20)
-        admin.add_routes(Admin(state).routes())
+        admin.add_routes(Admin(state, peers).routes())
         self.port = await self._listen(front, server.host, server.port, tls=True)
         self.admin_port = await self._listen(admin, server.admin.host, server.admin.port, tls=False)
         for pool in state.pools.values():
             self._spawn(pool.run())
             self._spawn(Monitor(pool, session).run())
         if peers is not None:
+        if state.live is not None:
+            self._spawn(state.live.run(state.clock.now))
             self._spawn(peers.run())
         self._spawn(selection.run())
         self._spawn(self._flush())
@@ -221,9 +225,13 @@ def _state(settings: GatewaySettings) -> GatewayState:
     predictor = None if model is None else PredictionThread(model, settings.predictor.budget_s, metrics)
     state = GatewayState(server, settings.log, clock, metrics, receipts, pools, ended, records, predictor)
     state.journals += journals.values()
+    live = None if settings.demand is None else live_demand(settings.demand, tuple(pools), settings.predictor.path)
+    for one in pools.values():
+        one.live = live
     _gauges(state)
     return state
 
+    state.live = live
 
 def _journals(settings: GatewaySettings) -> dict[str, JournalFiles]:
     if not settings.log.journal:

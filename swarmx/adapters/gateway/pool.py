@@ -15,6 +15,7 @@ from swarmx.adapters.gateway.receipts import ReceiptStore
 from swarmx.adapters.gateway.replica import Replica
 from swarmx.adapters.gateway.settings import LimitSettings, UpstreamSettings
 from swarmx.adapters.gateway.ticket import Ticket
+from swarmx.adapters.live_work import LiveDemand
 from swarmx.adapters.settings import PoolSettings, ReplicaSettings
 from swarmx.types import Call, CallRecord, Decision, Move, Prediction, Preempt, Reject, Start, Status
 
@@ -47,7 +48,8 @@ class Pool:
         self.on_ended = ended
         self.replicas: dict[str, Replica] = {}
         self.tickets: dict[str, Ticket] = {}
-        self.waiting_calls = self.waiting_bytes = 0
+        self.waiting_calls = self.waiting_bytes = self.arrived = self.over = 0
+        self.live: LiveDemand | None = None  # told of every call, where a scaler looks
         self.tokens_per_char = 0.25
         self._synced_s = 0.0
         self._dirty = True
@@ -67,7 +69,11 @@ class Pool:
         ticket = Ticket(call, size_bytes, arm, future, prediction)
         self.tickets[call.id] = ticket
         self._wait(ticket)
-        self._apply(self.arms.arrive(arm, call, prediction, self.clock.now()))
+        now = self.clock.now()
+        self.arrived += 1
+        if self.live is not None:
+            self.live.arrived(call, prediction, now)
+        self._apply(self.arms.arrive(arm, call, prediction, now))
         return ticket
 
     def predicted(self, call_id: str, prediction: Prediction) -> None:
@@ -93,6 +99,8 @@ class Pool:
         replica = self._free(ticket)
         self.metrics.redispatched.labels(self.name, reason).inc()
         self._wait(ticket)
+        if self.live is not None:
+            self.live.waits(ticket.call.id)
         state = replica.state(self.upstream, now)
         self._apply(self.arms.refused(ticket.arm, ticket.call.id, state, now))
 
@@ -108,7 +116,7 @@ class Pool:
         self.tickets.pop(ticket.call.id, None)
         self._learn(ticket, status)
         self._apply(self.arms.finished(ticket.arm, record, now))
-        self.on_ended(ticket, record)
+        self._ended(ticket, record)
         return record
 
     def expected_wait_s(self) -> float:
@@ -201,6 +209,8 @@ class Pool:
         found.in_flight += 1
         ticket.bind(found, start.receipt, now)
         self.arms.placed(ticket.call.id, found.id, now)
+        if self.live is not None:
+            self.live.started(ticket.call.id, now)
         tier = start.receipt.tier if start.receipt is not None else "none"
         policy = self.arms.scheduler(ticket.arm).name
         self.metrics.decisions.labels(self.name, policy, tier, "start").inc()
@@ -216,7 +226,7 @@ class Pool:
     def _reject(self, reject: Reject) -> None:
         ticket = self.tickets.pop(reject.call_id)
         self._leave_queue(ticket)
-        self.on_ended(ticket, ticket.record("rejected", self.clock.now(), self.arms.scheduler(ticket.arm).name))
+        self._ended(ticket, ticket.record("rejected", self.clock.now(), self.arms.scheduler(ticket.arm).name))
         self.metrics.decisions.labels(self.name, self.arms.scheduler(ticket.arm).name, "none", "reject").inc()
         status = 429 if reject.retry_after_s is not None else 400
         ticket.reject(Refused(status, reject.reason, "rejected", None, reject.retry_after_s))
@@ -231,6 +241,12 @@ class Pool:
     def _wait(self, ticket: Ticket) -> None:
         self.waiting_calls += 1
         self.waiting_bytes += ticket.size_bytes
+
+    def _ended(self, ticket: Ticket, record: CallRecord) -> None:
+        self.over += 1
+        if self.live is not None:
+            self.live.ended(record, self.clock.now())
+        self.on_ended(ticket, record)
 
     def _leave_queue(self, ticket: Ticket) -> None:
         self.waiting_calls -= 1

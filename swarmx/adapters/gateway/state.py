@@ -18,6 +18,7 @@ from swarmx.adapters.gateway.receipts import ReceiptStore
 from swarmx.adapters.gateway.records import RecordLog
 from swarmx.adapters.gateway.settings import ServerSettings
 from swarmx.adapters.journal_files import JournalFiles
+from swarmx.adapters.live_work import LiveDemand
 from swarmx.adapters.settings import LogSettings
 
 MAX_WORKFLOWS = 100_000
@@ -51,7 +52,10 @@ class Workflows:
 
 @dataclass
 class GatewayState:
-    """server, log : settings; by_model : every name that a client may ask for; draining : no new calls"""
+    """server, log : settings; by_model : every name that a client may ask for; draining : no new calls
+
+    live : what live workflows will still ask for; None where no scaler is to know
+    """
 
     server: ServerSettings
     log: LogSettings
@@ -66,6 +70,7 @@ class GatewayState:
     draining: bool = False
     by_model: dict[str, Pool] = field(default_factory=dict)
     journals: list[JournalFiles] = field(default_factory=list)
+    live: LiveDemand | None = None
 
     def __post_init__(self) -> None:
         for pool in self.pools.values():

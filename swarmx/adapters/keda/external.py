@@ -1,20 +1,25 @@
-"""The external scaler as a process: looks at the pickers, asks the scaler, tells KEDA or sets the replicas itself."""
+"""The external scaler as a process: looks at pickers and gateways, asks the scaler, tells KEDA or sets the
+replicas itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import os
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from swarmx.adapters.books import PAGE_S, Books, Page, page_at
 from swarmx.adapters.envoy.pages import as_json, serve_pages
 from swarmx.adapters.gateway.clock import Clock
 from swarmx.adapters.keda.server import KedaServer
 from swarmx.adapters.keda.settings import ExternalScalerSettings, PoolScaling
 from swarmx.adapters.keda.states import sample_of, unserved_of
+from swarmx.errors import BadInput
 from swarmx.scaler import Scaler
 from swarmx.scaling import scaling_preset, within
 from swarmx.scaling.decisions import Scale, ScaleReceipt
@@ -26,8 +31,6 @@ if TYPE_CHECKING:
     from swarmx.adapters.kubernetes.scale import Workload
 
 log = logging.getLogger(__name__)
-MAX_PAGE_BYTES = 4 * 2**20
-PAGE_S = 2.0
 RECEIPTS = 50  # kept for each pool
 
 
@@ -54,6 +57,8 @@ class ExternalScaler:
     def __init__(self, settings: ExternalScalerSettings) -> None:
         self.settings, self.clock = settings, Clock().now
         self.watched = {name: Watched(pool, _scaler(pool)) for name, pool in settings.pools.items()}
+        self.books = Books(max(pool.stale_s for pool in settings.pools.values()))
+        self.headers = {url: _headers(pool) for pool in settings.pools.values() for url in pool.sources}
 
     @property
     def pools(self) -> tuple[str, ...]:
@@ -72,22 +77,27 @@ class ExternalScaler:
 
         workloads : where they are known, replicas that are ordered and not yet endpoints count as starting
         """
+        found = await asyncio.gather(*(page_at(client, url, headers) for url, headers in self.headers.items()))
+        pages = {url: page for url, page in zip(self.headers, found, strict=True) if page is not None}
+        now = self.clock()
+        for url, page in pages.items():
+            self.books.put(url, page, now)
         decided = {}
         for name in self.watched:
-            if (scale := await self._look_at(client, name, workloads.get(name))) is not None:
+            if (scale := await self._look_at(name, pages, workloads.get(name))) is not None:
                 decided[name] = scale
         return decided
 
-    async def _look_at(self, client: httpx.AsyncClient, name: str, workload: Workload | None) -> Scale | None:
+    async def _look_at(self, name: str, found: Mapping[str, Page], workload: Workload | None) -> Scale | None:
         watched = self.watched[name]
-        found = await asyncio.gather(*(_page(client, url) for url in watched.settings.sources))
-        pages = [page for page in found if page is not None and page.get("synced")]
-        if not pages:
+        sources = [url for url in watched.settings.sources if url in found and found[url].get("synced")]
+        if not sources:
             log.warning("pool %s: no picker answers, its replicas stay", name)
             return None
-        now = self.clock()
+        now, pages = self.clock(), [found[url] for url in sources]
         ordered = await _ordered(workload)
-        sample = sample_of(name, pages, now, watched.settings.cold_s, watched.unserved, ordered)
+        demand = self.books.demand(watched.settings.model or name, sources, now)
+        sample = sample_of(name, pages, now, watched.settings.cold_s, watched.unserved, ordered, demand)
         watched.unserved, watched.seen_s = unserved_of(pages), now
         for scale in watched.scaler.step([sample]):
             watched.decided = _awake(watched, scale, sample, now)
@@ -180,17 +190,13 @@ async def _ordered(workload: Workload | None) -> int | None:
         return None
 
 
-async def _page(client: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
-    """A picker's /state; None for whatever goes wrong."""
-    import httpx
-
-    try:
-        async with asyncio.timeout(PAGE_S):
-            got = await client.get(url)
-        page = got.json() if got.status_code == 200 and len(got.content) <= MAX_PAGE_BYTES else None
-    except (TimeoutError, httpx.HTTPError, ValueError):
-        return None
-    return page if isinstance(page, dict) else None
+def _headers(pool: PoolScaling) -> dict[str, str]:
+    """With the token that the pages ask for, if they do. Raises BadInput when its variable is not set."""
+    if pool.token_env is None:
+        return {}
+    if not (token := os.environ.get(pool.token_env)):
+        raise BadInput(f"environment variable {pool.token_env} is not set; it should hold the pages' token")
+    return {"Authorization": f"Bearer {token}"}
 
 
 def _scaler(pool: PoolScaling) -> Scaler:

@@ -23,8 +23,10 @@ class TargetSettings(Settings):
 
 
 class PoolScaling(Settings):
-    """sources : /state pages of the pool's pickers, whose counts are added up; policy : a name of `swarmx policies`
+    """sources : /state pages of the pool's pickers, or /state/POOL of gateways, whose counts are added up
 
+    policy : a name of `swarmx policies`; model : what the pages' `demand` calls it, default the pool's name
+    token_env : environment variable with the token that the pages ask for, None for open ones
     maximum, minimum : replicas; cold_s : from ordering a replica until it is ready
     stale_s : when no picker has answered for so long, KEDA is told that nothing is known
     target : needed in direct mode; with KEDA, lets the cheapest replica go first
@@ -32,6 +34,8 @@ class PoolScaling(Settings):
 
     sources: Annotated[tuple[Url, ...], Field(min_length=1)]
     policy: str = "tail_demand"
+    model: str | None = None
+    token_env: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     minimum: Annotated[int, Field(ge=0)] = 1
     maximum: Count

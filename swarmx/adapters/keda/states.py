@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from swarmx.scaling.demand import PoolDemand
 from swarmx.scaling.samples import PoolSample, ReplicaView
 
 Page = Mapping[str, Any]
@@ -18,10 +19,12 @@ def sample_of(
     cold_s: float,
     unserved_before: float = 0.0,
     ordered: int | None = None,
+    demand: PoolDemand | None = None,
 ) -> PoolSample:
     """pages : of the pickers that answered, at least one; unserved_before : their `unserved` at the last look
 
     ordered : replicas that the workload is to have; those beyond the endpoints are starting
+    demand : of live workflows, where somebody publishes it
 
     Counts of calls are added up. Endpoints are those of the picker that owns the queue, else of the first. Requests
     for which there was no endpoint count as waiting: they are what asks for the first replica.
@@ -44,6 +47,7 @@ def sample_of(
         finished=sum(_number(p, "ended") for p in pages),
         service_s=max(services) or None,
         cold_s=cold_s,
+        demand=demand,
     )
 
 

@@ -12,10 +12,12 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from swarmx.adapters.books import Books, page_at
 from swarmx.adapters.envoy.pages import as_json, serve_pages
 from swarmx.adapters.ray_serve.deciding import OrByCount
 from swarmx.adapters.ray_serve.external_settings import ScaledApplication, ScaledDeployment, ServeScalerSettings
@@ -27,6 +29,7 @@ from swarmx.scaler import PoolSettings, Scaler
 from swarmx.scaling import scaling_preset
 from swarmx.scaling.budget import DeviceKind
 from swarmx.scaling.decisions import Scale
+from swarmx.scaling.demand import PoolDemand
 from swarmx.scaling.samples import PoolSample, ReplicaView, Stage
 
 if TYPE_CHECKING:
@@ -98,9 +101,16 @@ class Application:
         self.decided: dict[str, Scale] = {}
 
     def decide(
-        self, details: Mapping[str, Any], counts: Mapping[tuple[str, str], Counts], now: float
+        self,
+        details: Mapping[str, Any],
+        counts: Mapping[tuple[str, str], Counts],
+        now: float,
+        demand: Callable[[str], PoolDemand | None] = lambda model: None,
     ) -> list[tuple[Scale, int]]:
-        """Decisions and the replicas that each deployment is to have now. Raises BadInput for one that is not there."""
+        """Decisions and the replicas that each deployment is to have now. demand : of live workflows, by model
+
+        Raises BadInput for a deployment that is not there.
+        """
         deployments = details.get("deployments") or {}
         if missing := self.watched.keys() - deployments.keys():
             there = ", ".join(deployments) or "none"
@@ -108,7 +118,8 @@ class Application:
         samples = []
         for name, watched in self.watched.items():
             sample = watched.sample(deployments[name], counts.get((self.name, name), Counts()), now)
-            samples.append(replace(sample, service_s=self._service_s(name)))
+            coming = demand(watched.settings.model or name)
+            samples.append(replace(sample, service_s=self._service_s(name), demand=coming))
         found = self.scaler.step(samples)
         self.decided |= {scale.pool: scale for scale in found}
         return [(scale, int(deployments[scale.pool].get("target_num_replicas") or 0)) for scale in found]
@@ -130,6 +141,7 @@ class ServeScaler:
         self.api = ServeApi(client, settings.address, settings.token_file)
         self.applications = {name: Application(name, entry) for name, entry in settings.applications.items()}
         self.looked = False
+        self.client, self.books = client, Books()
 
     async def check(self) -> None:
         """Raises BadInput when an application is not there or not to be scaled from outside."""
@@ -153,13 +165,23 @@ class ServeScaler:
             log.warning("Ray cannot be seen, replicas stay: %s", problem or type(problem).__name__)
             return
         self.looked, counts = True, read_counts(pages)
+        await self._read_books(now)
+        demand = partial(self.books.demand, sources=self.settings.demand, now=now)
         for name, application in self.applications.items():
             try:
-                for scale, target in application.decide(there.get(name, {}), counts, now):
+                for scale, target in application.decide(there.get(name, {}), counts, now, demand):
                     if scale.target != target:
                         await self._carry_out(name, scale)
             except (httpx.HTTPError, RestError, BadInput) as problem:  # the next look tries again
                 log.warning("application %s: %s", name, problem)
+
+    async def _read_books(self, now: float) -> None:
+        """What live workflows will still ask for; a page that does not answer keeps its last word for a while."""
+        urls = self.settings.demand
+        found = await asyncio.gather(*(page_at(self.client, url, {}) for url in urls))
+        for url, page in zip(urls, found, strict=True):
+            if page is not None:
+                self.books.put(url, page, now)
 
     async def _carry_out(self, application: str, scale: Scale) -> None:
         log.info("swarmx scale %s %s", application, json.dumps(asdict(scale.receipt)) if scale.receipt else scale.pool)

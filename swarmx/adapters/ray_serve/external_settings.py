@@ -16,6 +16,7 @@ class ScaledDeployment(Settings):
     """minimum, maximum : replicas; slots : calls that one runs at once; cold_s : from ordering one until it serves
 
     units, weight : of a replica and of its calls in the application's budget
+    model : what the pages of `demand` call it, default the deployment's name
     """
 
     minimum: Annotated[int, Field(ge=0)] = 1
@@ -24,6 +25,7 @@ class ScaledDeployment(Settings):
     cold_s: Positive = 60.0
     units: Positive = 1.0
     weight: Positive = 1.0
+    model: str | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> ScaledDeployment:
@@ -56,13 +58,14 @@ class ServeScalerSettings(Settings):
     """address : Ray's dashboard, whose REST API sets the replicas
 
     metrics : metrics pages of all Ray nodes; none to ask the dashboard for them at every look
-
+    demand : /state pages of the gateways or pickers that all calls come through, for what live workflows will ask for
     token_file : with Ray's token; None looks where Ray does: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token
     listen : for /state, /livez and /healthz; every_s : time between two looks
     """
 
     address: Url = "http://127.0.0.1:8265"
     metrics: tuple[Url, ...] = ()
+    demand: tuple[Url, ...] = ()
     applications: Annotated[dict[str, ScaledApplication], Field(min_length=1)]
     token_file: Path | None = None
     listen: Address = "127.0.0.1:9090"
