@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 from collections.abc import Coroutine, Mapping
@@ -26,8 +27,8 @@ from swarmx.adapters.envoy.warm import warm_up
 from swarmx.adapters.gateway.clock import Clock
 from swarmx.adapters.guarding import EXPECTED, expectations, guard_figures
 from swarmx.adapters.guarding import FIGURES as GUARD
-from swarmx.adapters.settings import DnsDiscovery, FileDiscovery
 from swarmx.adapters.live_work import live_demand
+from swarmx.adapters.settings import DnsDiscovery, FileDiscovery
 from swarmx.types import CallRecord
 
 log = logging.getLogger(__name__)
@@ -47,9 +48,9 @@ class Picker:
         self.journal = self._journal()
         limits = PickLimits(settings.fallbacks, settings.shed_waiting)
         self.pool = Pool(self.lanes, self.clock, limits, self.counters, self.forecaster, self._ended)
-        self.picture = Picture(self.pool, self._scrape_rules(), self.clock, self.counters)
         if settings.demand is not None:
             self.pool.live = live_demand(settings.demand, (settings.model,), settings.predictor.path)
+        self.picture = Picture(self.pool, self._scrape_rules(), self.clock, self.counters)
         self.server = PickerServer(self.pool, self._stream_rules(), self.is_ready)
         self.port = self.pages_port = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -67,11 +68,11 @@ class Picker:
         self._pages = await serve_pages(self.settings.metrics_listen, pages, self.is_synced)
         self.pages_port = self._pages.sockets[0].getsockname()[1]
         tls = self.settings.tls
-        self.port = await self.server.start(self.settings.listen, None if tls is None else tls.read())
+        self.port = await self.server.start(self.settings.listen, None if tls is None else tls.context())
         self._spawn(self._find_endpoints(), self._find_objectives(), self.picture.run(), self._tick(), self._elect())
-        if self.adapting is not None:
         if self.pool.live is not None:
             self._spawn(self.pool.live.run(self.clock))
+        if self.adapting is not None:
             self._spawn(self.adapting.follow())
         elif self.forecaster is not None and self.settings.predictor.path is not None:
             self._spawn(self.forecaster.watch(self.settings.predictor.path, load_predictor))
@@ -254,6 +255,8 @@ async def run_picker(settings: PickerSettings, stopped: asyncio.Event) -> None:
         predictor = load_predictor(path) if adaptation.kind == "none" else Adapting.open(adaptation, path)
     picker = Picker(settings, predictor)
     await picker.start()
+    gc.collect()
+    gc.freeze()  # going through all that libraries have made stops picks for 70 ms
     with contextlib.suppress(asyncio.CancelledError):
         await stopped.wait()
     await picker.stop()

@@ -25,9 +25,9 @@ PROGRESS_TOKENS = 16  # the book hears of a running answer every so many tokens
 
 
 class Forecast(Protocol):
-    """Predicts off the event loop; None when the answer would come too late."""
+    """Predicts off the event loop, in bounded time; `late` gets what comes after that."""
 
-    async def __call__(self, call: Call) -> Prediction | None: ...
+    async def __call__(self, call: Call, late: Callable[[Prediction], None]) -> Prediction | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Pool:
         ride = self.rides[call.id] = Ride(call, allowed, self._lane(allowed, hold_s))
         try:
             if self.forecast is not None:
-                ride.prediction = await self.forecast(call)
+                ride.prediction = await self.forecast(call, lambda said: self._told_late(ride, said))
                 ride.lane = self._lane(allowed, hold_s)
             if self.live is not None:
                 self.live.arrived(call, ride.prediction, self.clock())
@@ -97,6 +97,12 @@ class Pool:
         states = self.lanes.cluster.states
         longest = max((min(s.context_tokens, s.kv_capacity_tokens) for s in states), default=2)
         return max(1, min(round(chars / self.chars_per_token), longest - 1))
+
+    def _told_late(self, ride: Ride, prediction: Prediction) -> None:
+        """The prediction that was not there in time has come; it counts while the call is held."""
+        if not ride.address and not ride.over:
+            ride.prediction = prediction
+            self._carry_out(ride.lane.predicted(ride.call.id, prediction, self.clock()))
 
     def first_token(self, ride: Ride) -> None:
         now = self.clock()

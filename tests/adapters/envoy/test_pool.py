@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 
 from swarmx.adapters.envoy.counters import Counters
-from swarmx.adapters.envoy.forecast import Forecaster
 from swarmx.adapters.envoy.journal import Journal
 from swarmx.adapters.envoy.lanes import Lanes
 from swarmx.adapters.envoy.pool import PickLimits, Pool
 from swarmx.adapters.envoy.ride import Refused, Ride
 from swarmx.adapters.envoy.settings import read_settings
 from swarmx.errors import BadInput
-from swarmx.quantiles import QuantileGrid
-from swarmx.types import Call, CallRecord, Prediction, ReplicaState
+from swarmx.types import Call, CallRecord, ReplicaState
 
 ONE = [ReplicaState("a:1", "m")]
 TWO = [*ONE, ReplicaState("b:1", "m")]
@@ -143,75 +141,6 @@ def test_prompt_tokens_follow_the_servers_own_count() -> None:
             pool.end(ride, "ok")
         assert pool.tokens_of(3000) == pytest.approx(1000, rel=0.05)
         assert pool.tokens_of(10**9) < 10**6  # no longer than the largest endpoint takes
-
-    asyncio.run(run())
-
-
-class Slow:
-    """A predictor that takes its time."""
-
-    version = "1"
-
-    def __init__(self, seconds: float, fails: bool = False) -> None:
-        self.seconds, self.fails, self.batches = seconds, fails, []  # type: ignore[var-annotated]
-
-    def predict(self, calls: Sequence[Call]) -> list[Prediction]:
-        import time
-
-        time.sleep(self.seconds)
-        self.batches.append(len(calls))
-        if self.fails:
-            raise RuntimeError("broken model")
-        return [Prediction(QuantileGrid.point(float(len(call.id)))) for call in calls]
-
-
-def test_predictions_are_made_in_batches_beside_the_loop() -> None:
-    async def run() -> None:
-        predictor = Slow(0.05)
-        forecast = Forecaster(predictor, 2.0, Counters())
-        found = await asyncio.gather(*(forecast(Call("x" * n, "m", 0.0)) for n in range(1, 7)))
-        assert [float(p.tokens.values[0]) for p in found if p] == [1, 2, 3, 4, 5, 6]
-        assert len(predictor.batches) <= 2
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("predictor", [Slow(0.5), Slow(0.0, fails=True)], ids=["late", "broken"])
-def test_a_prediction_that_does_not_come_is_done_without(predictor: Slow) -> None:
-    async def run() -> None:
-        counters = Counters()
-        assert await Forecaster(predictor, 0.05, counters)(Call("1", "m", 0.0)) is None
-        assert counters.total("late_predictions") == 1
-
-    asyncio.run(run())
-
-
-def test_a_new_model_takes_over_while_running_and_a_bad_one_does_not(tmp_path: Path) -> None:
-    async def run() -> None:
-        (tmp_path / "manifest.json").write_text("1")
-        forecast = Forecaster(Slow(0.0), 2.0, Counters())
-        loads: list[str] = []
-
-        def load(directory: Path) -> Slow:
-            loads.append((directory / "manifest.json").read_text())
-            if loads[-1] == "bad":
-                raise BadInput("altered")
-            return Slow(0.0)
-
-        old = forecast.predictor
-        task = asyncio.create_task(forecast.watch(tmp_path, load, 0.02))
-        await asyncio.sleep(0.06)
-        for text in ("bad", "good"):
-            fresh = tmp_path / "fresh"
-            fresh.write_text(text)
-            fresh.replace(tmp_path / "manifest.json")
-            async with asyncio.timeout(5):
-                while text not in loads:
-                    await asyncio.sleep(0.01)
-            await asyncio.sleep(0.05)
-            assert (forecast.predictor is old) == (text == "bad")
-        assert forecast.swaps == 1
-        task.cancel()
 
     asyncio.run(run())
 
