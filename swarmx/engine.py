@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from swarmx.nonnegative import solve_non_negative
+from swarmx import nonnegative
 
 Array = NDArray[np.float64]
 
@@ -50,6 +50,10 @@ class EngineConstants:
         return self.a, self.b, self.c, self.p
 
 
+NOTHING_KNOWN, NO_WEIGHT = EngineConstants(0.0, 0.0, 0.0, 0.0), np.zeros(4)
+RIDGE = np.array([0.0, 1e-3, 1e-3, 1e-4])
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A stretch of one call's life on a replica, between two observations of it.
@@ -76,30 +80,20 @@ class LeastSquares:
     def __init__(self, half_life: float = 2000.0) -> None:
         self.half_life = half_life
         self.count = 0
-        self._rows: list[tuple[float, float, float, float]] = []
+        self._keep = 0.5 ** (1 / half_life)
         self._gram: Array = np.zeros((4, 4))
         self._moment: Array = np.zeros(4)
 
     def add(self, segment: Segment, speed: float) -> None:
         """Take in a segment of a replica that runs at `speed` times the constants."""
         x, scale = segment.tokens, 1 / (segment.seconds * speed)
-        self._rows.append((x * scale, x * segment.batch * scale, x * segment.kv * scale, segment.prefilled * scale))
+        row = (x * scale, x * segment.batch * scale, x * segment.kv * scale, segment.prefilled * scale)
+        nonnegative.accumulate(self._gram, self._moment, row, self._keep)
         self.count += 1
-
-    def _absorb(self) -> None:
-        if not self._rows:
-            return
-        rows = np.array(self._rows)
-        weight = 0.5 ** (np.arange(len(rows) - 1, -1, -1) / self.half_life)
-        keep = 0.5 ** (len(rows) / self.half_life)
-        self._gram = self._gram * keep + (rows * weight[:, None]).T @ rows
-        self._moment = self._moment * keep + weight @ rows
-        self._rows.clear()
 
     def information(self) -> Array:
         """(4,) mean squared regressors of a row: how much a row tells about each constant."""
-        self._absorb()
-        total = (1 - 0.5 ** (self.count / self.half_life)) / (1 - 0.5 ** (1 / self.half_life))
+        total = (1 - 0.5 ** (self.count / self.half_life)) / (1 - self._keep)
         return np.asarray(np.diag(self._gram) / max(total, 1.0))
 
     def solve(self, prior: EngineConstants | None = None, weight: Array | None = None) -> EngineConstants | None:
@@ -107,19 +101,12 @@ class LeastSquares:
 
         prior, weight : constants to start from, and what they weigh, (4,) squared regressors
         """
-        self._absorb()
-        gram, moment = self._gram, self._moment
-        if prior is not None and weight is not None:
-            gram, moment = gram + np.diag(weight), moment + weight * np.array(prior.as_tuple())
-        scale = np.sqrt(np.diag(gram))
-        if scale[0] == 0:
-            return None
-        scale = np.where(scale == 0, 1.0, scale)
-        ridged = gram / np.outer(scale, scale) + np.diag([0.0, 1e-3, 1e-3, 1e-4])
-        theta = solve_non_negative(ridged, moment / scale)
+        if prior is None or weight is None:
+            prior, weight = NOTHING_KNOWN, NO_WEIGHT
+        theta = nonnegative.fit(self._gram, self._moment, np.array(prior.as_tuple()), weight, RIDGE)
         if theta[0] + theta[1] <= 0:
             return None
-        a, b, c, p = (theta / scale).tolist()
+        a, b, c, p = theta.tolist()
         return EngineConstants(a, b, c, p)
 
 
@@ -169,19 +156,24 @@ class OnlineFit:
         self._replicas: dict[str, tuple[str, float]] = {}  # kind and configured relative speed
         self._speeds: dict[str, SpeedEstimate] = {}
         self._log_speeds: dict[str, float] = {}  # kind -> sum of log v over its replicas
+        self._relative: dict[str, float] = {}  # kind -> sum of their configured speeds
+        self._counts: dict[str, int] = {}  # kind -> its replicas
         self._mean_tokens = 0.0
         self._segments = 0
 
     def place(self, replica: str, kind: str, relative_speed: float) -> None:
         """Announce a replica, its device kind, and its configured speed relative to the pool's mean."""
+        self._count_out(replica)
         self._replicas[replica] = (kind, relative_speed)
-        self._speeds.setdefault(replica, SpeedEstimate())
-        self._sum_up()
+        estimate = self._speeds.setdefault(replica, SpeedEstimate())
+        self._log_speeds[kind] = self._log_speeds.get(kind, 0.0) + estimate.log_speed
+        self._relative[kind] = self._relative.get(kind, 0.0) + relative_speed
+        self._counts[kind] = self._counts.get(kind, 0) + 1
 
     def forget(self, replica: str) -> None:
+        self._count_out(replica)
         self._replicas.pop(replica, None)
         self._speeds.pop(replica, None)
-        self._sum_up()
 
     def observe(self, replica: str, segment: Segment) -> None:
         """Learn from a stretch of a call; one without time or without work says nothing and is ignored."""
@@ -215,20 +207,25 @@ class OnlineFit:
         if self._pool_constants is None:
             return
         information = self._pool.information()
-        for kind in {k for k, _ in self._replicas.values()}:
+        for kind, count in self._counts.items():
             prior, segments = self.known.get(kind), KNOWN_SEGMENTS
             if prior is None:
-                speeds = [s for k, s in self._replicas.values() if k == kind]
-                prior, segments = self._pool_constants.at_speed(sum(speeds) / len(speeds)), PRIOR_SEGMENTS
+                prior, segments = self._pool_constants.at_speed(self._relative[kind] / count), PRIOR_SEGMENTS
             solved = self._kinds.setdefault(kind, LeastSquares()).solve(prior, segments * information)
             self._constants[kind] = solved or prior
         self.refits += 1
 
-    def _sum_up(self) -> None:
-        self._log_speeds = {}
-        for replica, (kind, _) in self._replicas.items():
-            self._log_speeds[kind] = self._log_speeds.get(kind, 0.0) + self._speeds[replica].log_speed
-        self._counts = {k: sum(kind == k for kind, _ in self._replicas.values()) for k in self._log_speeds}
+    def _count_out(self, replica: str) -> None:
+        """Take a replica off the sums of its kind."""
+        placed = self._replicas.get(replica)
+        if placed is None:
+            return
+        kind, relative_speed = placed
+        self._log_speeds[kind] -= self._speeds[replica].log_speed
+        self._relative[kind] -= relative_speed
+        self._counts[kind] -= 1
+        if not self._counts[kind]:
+            del self._log_speeds[kind], self._relative[kind], self._counts[kind]
 
     def constants_of(self, kind: str) -> EngineConstants | None:
         """Constants of a kind; None while nobody in the pool has enough segments."""

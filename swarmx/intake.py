@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import numpy as np
-
 from swarmx import kernel
 from swarmx.guard import ObservedLengths
 from swarmx.ordering import Asked, Hooks, LaneOrder, Order
@@ -128,7 +126,7 @@ class Intake:
         call, token_s, prefill_s = waiting.call, 1.0, 0.0
         work_s = self._workflow_work(call, waiting.prediction, cluster)
         if cluster.is_fitted:
-            a, b, p = cluster.replicas[[kernel.A, kernel.B, kernel.P]].mean(axis=1).tolist()
+            a, b, p = kernel.mean_constants(cluster.replicas)
             token_s, prefill_s = a + b, p
         return Asked(
             call, waiting.prediction, waiting.lengths, work_s, token_s, prefill_s, batched, now, waiting.attained
@@ -151,7 +149,8 @@ class Intake:
             known = call.workflow_work
         elif prediction.remaining_tokens is not None and cluster.is_fitted:
             tokens = float(prediction.tokens.mean() + prediction.remaining_tokens.mean())
-            known = tokens * float(np.mean(cluster.replicas[kernel.A] + cluster.replicas[kernel.B]))
+            a, b, _ = kernel.mean_constants(cluster.replicas)
+            known = tokens * (a + b)
         self._works[call.workflow] = known
         if len(self._works) > MAX_WORKFLOWS:
             self._works.popitem(last=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-# rows of the replica table, (ROWS, R)
+# rows of the replica table, (ROWS, R), in Fortran order: what belongs to a replica lies together
 SLOTS, CONTEXT, KV_CAPACITY, MINE, OTHER, OTHER_KV, REPORTED_KV, SENT_SINCE_KV = range(8)
 STALL_UNTIL, A, B, C, P, USABLE, N, KV, REMAINING, TAU, AWAITING, MINE_REST, MINE_NEED = range(8, 21)
 REPLICA_ROWS = 21
@@ -19,8 +19,8 @@ F_REPLICA, F_MEAN, F_PROMPT, F_AGE, F_AGE_AT, F_DECODING, F_EXCESS, F_NEED, F_RE
 FLIGHT_COLUMNS = 9
 
 # columns of the waiting table, (W, WAITING_COLUMNS)
-W_MEAN, W_OWN, W_PROMPT, W_LIMIT, W_DUE, W_PIN, W_OVERTAKEN, W_SINCE = range(8)
-WAITING_COLUMNS = 8
+W_MEAN, W_OWN, W_PROMPT, W_LIMIT, W_DUE, W_PIN, W_OVERTAKEN, W_SINCE, W_LEVEL = range(9)
+WAITING_COLUMNS = 9
 SKIP = -1.0  # W_DUE of a call that is due, where only the others are looked at
 
 
@@ -45,6 +45,55 @@ def remaining_mean(levels, values, excess, age):  # type: ignore[no-untyped-def]
                 survive += width * share
             return total / survive
     return total + levels[0] * (values[0] - age)
+
+
+@njit(cache=True)
+def room(replicas):  # type: ignore[no-untyped-def]
+    """(free slots of usable replicas, most slots of a replica, most tokens of a call that some replica could hold)."""
+    free, slots, longest = 0.0, 0.0, 0.0
+    for r in range(replicas.shape[1]):
+        if replicas[USABLE, r] > 0:
+            free += max(replicas[SLOTS, r] - replicas[N, r], 0.0)
+        slots = max(slots, replicas[SLOTS, r])
+        longest = max(longest, min(replicas[CONTEXT, r], replicas[KV_CAPACITY, r]))
+    return free, slots, longest
+
+
+@njit(cache=True)
+def spread_constants(replicas, kinds, constants, mean_logs, log_speeds):  # type: ignore[no-untyped-def]
+    """Write a, b, c and p of every replica: those of its kind (kinds, 4) at its own speed; zeros are not written."""
+    for r in range(replicas.shape[1]):
+        kind = kinds[r]
+        if constants[kind].any():
+            speed = np.exp(log_speeds[r] - mean_logs[kind])
+            for i in range(4):
+                replicas[A + i, r] = constants[kind, i] / speed
+
+
+@njit(cache=True)
+def mean_constants(replicas):  # type: ignore[no-untyped-def]
+    """Means over all replicas of a, b and p."""
+    a = b = p = 0.0
+    for r in range(replicas.shape[1]):
+        a += replicas[A, r]
+        b += replicas[B, r]
+        p += replicas[P, r]
+    count = replicas.shape[1]
+    return a / count, b / count, p / count
+
+
+@njit(cache=True)
+def mark_due(waiting, line, overtakes, since_s):  # type: ignore[no-untyped-def]
+    """Places in `line`, rows of `waiting` in order, of those that are due or become so now; marks them."""
+    found = np.empty(line.size, dtype=np.int64)
+    count = 0
+    for place in range(line.size):
+        row = waiting[line[place]]
+        if row[W_DUE] < 0 or row[W_OVERTAKEN] >= overtakes or row[W_SINCE] <= since_s[int(row[W_LEVEL])]:
+            row[W_DUE] = SKIP
+            found[count] = place
+            count += 1
+    return found[:count]
 
 
 @njit(cache=True)

@@ -29,15 +29,22 @@ from swarmx.kernel import (
 
 @njit(cache=True)
 def sort_groups(replicas, reserved, order, starts, keys, typical, now, lam, ww):  # type: ignore[no-untyped-def]
-    """Sort each group of `order` by the cost of a typical call (its output tokens and KV need); fills `keys` (R,)."""
+    """Sort each group of `order` by the cost of a typical call (its output tokens and KV need); fills `keys` (R,).
+
+    Between two walks few replicas change places, so insertion is the quickest way. Ties go to the first replica.
+    """
     for r in range(replicas.shape[1]):
         keys[r] = _key(replicas, reserved, r, typical, now, lam, ww)
     for g in range(starts.size - 1):
-        part = order[starts[g] : starts[g + 1]]
-        part[:] = part[np.argsort(keys[part], kind="mergesort")]
+        for j in range(starts[g] + 1, starts[g + 1]):
+            r = order[j]
+            while j > starts[g] and (keys[r], r) < (keys[order[j - 1]], order[j - 1]):
+                order[j] = order[j - 1]
+                j -= 1
+            order[j] = r
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _key(replicas, reserved, r, typical, now, lam, ww):  # type: ignore[no-untyped-def]
     if replicas[USABLE, r] <= 0:
         return np.inf
@@ -49,35 +56,36 @@ def _key(replicas, reserved, r, typical, now, lam, ww):  # type: ignore[no-untyp
 
 
 @njit(cache=True)
-def resort(replicas, reserved, order, starts, keys, r, typical, now, lam, ww):  # type: ignore[no-untyped-def]
-    """Replica r has changed: compute its key anew and move it to its place in its group."""
+def resort(replicas, reserved, order, starts, kinds, keys, r, typical, now, lam, ww):  # type: ignore[no-untyped-def]
+    """Replica r has become dearer: compute its key anew and move it back to its place in its group."""
     keys[r] = _key(replicas, reserved, r, typical, now, lam, ww)
-    for g in range(starts.size - 1):
-        for j in range(starts[g], starts[g + 1]):
-            if order[j] == r:
-                while j + 1 < starts[g + 1] and keys[order[j + 1]] < keys[r]:
-                    order[j], order[j + 1] = order[j + 1], r
-                    j += 1
-                return
+    j, end = starts[kinds[r]], starts[kinds[r] + 1]
+    while order[j] != r:
+        j += 1
+    while j + 1 < end and keys[order[j + 1]] < keys[r]:
+        order[j] = order[j + 1]
+        j += 1
+    order[j] = r
 
 
 @njit(cache=True)
 def walk(  # type: ignore[no-untyped-def]
-    replicas, waiting, begin, blocked, live, cached, reserved, order, starts, keys, width, typical, now, lam,
-    prefix_weight, ww, pins,
+    replicas, waiting, line, begin, left, blocked, live, cached, reserved, order, starts, kinds, keys, width, typical,
+    now, lam, prefix_weight, ww, pins,
 ):  # fmt: skip
-    """Go through waiting calls in order from row `begin`, up to the first that starts.
+    """Go through waiting calls in order from place `begin`, up to the first that starts.
 
     A call whose cheapest replica can take it now starts there. Any other reserves a place on its cheapest replica, for
     the rest of this walk, and stays unbound.
 
-    waiting : (W, WAITING_COLUMNS) in order, due calls first
+    waiting : (*, WAITING_COLUMNS); line : (W,) rows of it in order
+    left : so many calls that could run somewhere are looked at
     blocked, live, cached : (W, R) or empty: not allowed there; prompt tokens held by running calls; tokens in its cache
     reserved : (3, R) calls, KV tokens and output tokens reserved in this walk so far; changed in place
     lam, prefix_weight, ww : weights of harm, of prefill, and of the seconds before the first token
-    order, starts, keys, width : replicas by group, see above; changed in place where groups are larger than width
-    pins : (W,) out: the replica that a held call reserved, -1 where it can run nowhere now
-    Returns (row, replica, looked at) of the start, or (rows, -1, looked at) when none is left to start; looked at, the
+    order, starts, kinds, keys, width : replicas by group, and each one's; changed in place where width is below R
+    pins : (W,) out: the replica that a held call reserved, -1 where it can run nowhere now; not filled when empty
+    Returns (place, replica, looked at) of the start, or (W, -1, looked at) when none is left to start; looked at, the
     number of calls that could run somewhere now, is -1 when no replica has a free slot.
     """
     r_count = replicas.shape[1]
@@ -87,18 +95,22 @@ def walk(  # type: ignore[no-untyped-def]
             open_slots = True
             break
     if not open_slots:
-        return waiting.shape[0], -1, -1
+        return line.size, -1, -1
     looked = 0
-    for i in range(begin, waiting.shape[0]):
-        pins[i] = -1
-        if waiting[i, W_DUE] < 0:
+    for i in range(begin, line.size):
+        if looked >= left:
+            break
+        call = waiting[line[i]]
+        if pins.size > 0:
+            pins[i] = -1
+        if call[W_DUE] < 0:
             continue
-        prompt = waiting[i, W_PROMPT]
-        due = waiting[i, W_DUE] > 0
+        prompt = call[W_PROMPT]
+        due = call[W_DUE] > 0
         best, best_cost, best_k, best_fill = -1, np.inf, 0.0, np.inf
         own_best, own_value = -1, np.inf  # argmin of own finish
         free_best, free_value = -1, np.inf  # argmin of own finish among those that can start now
-        pin = int(waiting[i, W_PIN])
+        pin = int(call[W_PIN])
         pin_own = np.inf
         for g in range(starts.size):
             if g < starts.size - 1:
@@ -112,8 +124,8 @@ def walk(  # type: ignore[no-untyped-def]
                 cap = min(replicas[CONTEXT, r], replicas[KV_CAPACITY, r])
                 if replicas[USABLE, r] <= 0 or prompt + 1 > cap or (blocked.size > 0 and blocked[i, r]):
                     continue
-                x = min(waiting[i, W_MEAN], waiting[i, W_LIMIT], cap - prompt)
-                x_own = min(waiting[i, W_OWN], waiting[i, W_LIMIT], cap - prompt)
+                x = min(call[W_MEAN], call[W_LIMIT], cap - prompt)
+                x_own = min(call[W_OWN], call[W_LIMIT], cap - prompt)
                 held = live[i, r] if live.size > 0 else 0.0
                 hit = cached[i, r] if cached.size > 0 else 0.0
                 own, harm, k, first_s = cost_terms(
@@ -151,15 +163,16 @@ def walk(  # type: ignore[no-untyped-def]
                 target, k = free_best, 0.0
             else:
                 target, k = pin, 1.0
-        pins[i] = target
+        if pins.size > 0:
+            pins[i] = target
         if k == 0:
             return i, target, looked
         cap = min(replicas[CONTEXT, target], replicas[KV_CAPACITY, target])
-        x = min(waiting[i, W_MEAN], waiting[i, W_LIMIT], cap - prompt)
+        x = min(call[W_MEAN], call[W_LIMIT], cap - prompt)
         held = live[i, target] if live.size > 0 else 0.0
         reserved[0, target] += 1
         reserved[1, target] += prompt - held + x / 2
         reserved[2, target] += x
         if width < r_count:
-            resort(replicas, reserved, order, starts, keys, target, typical, now, lam, ww)
-    return waiting.shape[0], -1, looked
+            resort(replicas, reserved, order, starts, kinds, keys, target, typical, now, lam, ww)
+    return line.size, -1, looked

@@ -18,13 +18,16 @@ ROWS = slice(kernel.A, kernel.P + 1)
 class LearnedConstants:
     """Keeps rows A to P of a replica table in step with a fit.
 
-    kinds : (R,) device kinds by number; is_fitted : whether every replica has constants; until then seconds cannot be
+    kinds : (R,) device kinds by number
+    groups : (replicas by kind, where each kind starts and the last ends); the order inside a kind is the reader's
+    is_fitted : whether every replica has constants; until then seconds cannot be
         compared
     """
 
     def __init__(self, fit: OnlineFit) -> None:
         self.fit = fit
         self.kinds: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.groups: tuple[NDArray[np.int64], NDArray[np.int64]] = (self.kinds, np.zeros(1, dtype=np.int64))
         self.is_fitted = False
         self._names: list[str] = []
         self._replicas: list[str] = []
@@ -34,6 +37,8 @@ class LearnedConstants:
     def place(self, states: Sequence[ReplicaState], table: Array) -> None:
         """These are the replicas now, in the order of the table; the fit knows them already."""
         names, self.kinds = np.unique([s.device for s in states], return_inverse=True)
+        starts = np.concatenate(([0], np.cumsum(np.bincount(self.kinds))))
+        self.groups = np.argsort(self.kinds, kind="stable"), starts
         self._names, self._replicas = names.tolist(), [s.id for s in states]
         self._log_speeds = np.array([self.fit.log_speed(name) for name in self._replicas])
         self._seen = -1
@@ -53,10 +58,11 @@ class LearnedConstants:
         if self.fit.refits == self._seen:
             return
         self._seen = self.fit.refits
+        constants = np.zeros((len(self._names), 4))
+        mean_logs = np.zeros(len(self._names))
         for number, kind in enumerate(self._names):
-            constants = self.fit.constants_of(kind)
-            if constants is not None:
-                mine = self.kinds == number
-                speeds = np.exp(self._log_speeds[mine] - self.fit.mean_log_speed(kind))
-                table[ROWS, mine] = np.array(constants.as_tuple())[:, None] / speeds
+            found = self.fit.constants_of(kind)
+            if found is not None:
+                constants[number], mean_logs[number] = found.as_tuple(), self.fit.mean_log_speed(kind)
+        kernel.spread_constants(table, self.kinds, constants, mean_logs, self._log_speeds)
         self.is_fitted = bool(self._replicas) and bool(np.all(table[kernel.A] + table[kernel.B] > 0))

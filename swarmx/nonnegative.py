@@ -9,6 +9,38 @@ ROUNDING = 1e-9  # of a gradient whose terms are about 1
 
 
 @njit(cache=True)
+def accumulate(gram, moment, row, keep):  # type: ignore[no-untyped-def]
+    """Forget a little of the sums, then add one row of regressors (n,) whose target is 1; changes both in place."""
+    n = moment.size
+    for i in range(n):
+        for j in range(n):
+            gram[i, j] = gram[i, j] * keep + row[i] * row[j]
+        moment[i] = moment[i] * keep + row[i]
+
+
+@njit(cache=True)
+def fit(gram, moment, prior, weight, ridge):  # type: ignore[no-untyped-def]
+    """Non-negative solution (n,) of the sums of `accumulate` and of a prior with its weights; in units of 1.
+
+    ridge : (n,) added to the diagonal after scaling it to 1. Zeros where the first regressor never varied from 0.
+    """
+    n = moment.size
+    scale, ridged, scaled = np.ones(n), np.empty((n, n)), np.empty(n)
+    if gram[0, 0] + weight[0] == 0.0:
+        return np.zeros(n)
+    for i in range(n):
+        diagonal = gram[i, i] + weight[i]
+        if diagonal > 0.0:
+            scale[i] = np.sqrt(diagonal)
+    for i in range(n):
+        for j in range(n):
+            ridged[i, j] = gram[i, j] / (scale[i] * scale[j])
+        ridged[i, i] += weight[i] / scale[i] ** 2 + ridge[i]
+        scaled[i] = (moment[i] + weight[i] * prior[i]) / scale[i]
+    return solve_non_negative(ridged, scaled) / scale
+
+
+@njit(cache=True)
 def solve_non_negative(gram, moment):  # type: ignore[no-untyped-def]
     """argmin of t' gram t - 2 moment' t over t >= 0, by looking at every set of active coordinates, the largest first.
 

@@ -52,9 +52,9 @@ def impossible(cluster: ClusterState, call: Call) -> str | None:
     """Why no replica could ever serve the call, or None."""
     if not cluster.states:
         return None
-    longest = max(min(s.context_tokens, s.kv_capacity_tokens) for s in cluster.states)
+    longest = kernel.room(cluster.replicas)[2]
     if call.prompt_tokens + 1 > longest:
-        return f"a prompt of {call.prompt_tokens} tokens fits no replica; the largest takes {longest - 1}"
+        return f"a prompt of {call.prompt_tokens} tokens fits no replica; the largest takes {longest - 1:.0f}"
     reserve = cluster.reserve
     if reserve is not None and reserve.excluded(PRIORITIES.index(call.priority), cluster.states).all():
         return f"every replica is reserved for better classes than {call.priority}"

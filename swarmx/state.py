@@ -24,7 +24,7 @@ from swarmx.usage import Flight, Usage
 from swarmx.waiting import Lengths
 
 Array = NDArray[np.float64]
-REFRESH_ROWS = 2048  # flights whose remaining work is brought up to date in one event; the next event does the next
+REFRESH_ROWS = 1024  # flights whose remaining work is brought up to date in one event; the next event does the next
 MIN_SEGMENT_TOKENS = 16  # shorter stretches between two progress reports are not worth fitting
 
 
@@ -41,9 +41,9 @@ class ClusterState:
         self.states: list[ReplicaState] = []
         self.index: dict[str, int] = {}
         self.flights: dict[str, Flight] = {}
-        self.replicas: Array = np.zeros((kernel.REPLICA_ROWS, 0))
+        self.replicas: Array = np.zeros((kernel.REPLICA_ROWS, 0), order="F")
         self.speeds: Array = np.zeros(0)  # (R,) as configured
-        self._learned = LearnedConstants(fit)
+        self.learned = LearnedConstants(fit)
         self.starts = 0
         self.reserve: Reserve | None = None  # room kept for better classes
         self._rows: Array = np.zeros((64, kernel.FLIGHT_COLUMNS + LEVELS.size))
@@ -54,14 +54,9 @@ class ClusterState:
         self._refreshed = 0
 
     @property
-    def kinds(self) -> NDArray[np.int64]:
-        """(R,) device kinds by number."""
-        return self._learned.kinds
-
-    @property
     def is_fitted(self) -> bool:
         """Whether every replica has constants; until then seconds cannot be compared."""
-        return self._learned.is_fitted
+        return self.learned.is_fitted
 
     def set_replicas(self, states: Sequence[ReplicaState], now: float) -> list[str]:
         """Replace the replicas, keeping the flights of those that stay. Returns ids of calls whose replica is gone."""
@@ -76,7 +71,7 @@ class ClusterState:
         for name in gone:
             self.fit.forget(name)
         old = [self.index.get(state.id) for state in states]
-        table = np.zeros((kernel.REPLICA_ROWS, len(states)))
+        table = np.zeros((kernel.REPLICA_ROWS, len(states)), order="F")
         for i, j in enumerate(old):
             if j is not None:
                 table[:, i] = self.replicas[:, j]
@@ -84,13 +79,14 @@ class ClusterState:
         self._usage = [Usage(now, heard_s=now) if j is None else self._usage[j] for j in old]
         self.replicas, self.index, self.states = table, index, list(states)
         self.speeds = np.array([s.speed for s in states])
+        mean_speed = float(self.speeds.mean()) if states else 1.0
         for i, state in enumerate(states):
             for call in self._on[i]:
                 self._rows[self.flights[call].row, kernel.F_REPLICA] = i
-            self.fit.place(state.id, state.device, state.speed / float(self.speeds.mean()))
+            self.fit.place(state.id, state.device, state.speed / mean_speed)
             self._adopt(i, state)
         self.prefix.set_replicas(old, table[kernel.KV_CAPACITY])
-        self._learned.place(states, table)
+        self.learned.place(states, table)
         return lost
 
     def report(self, state: ReplicaState) -> None:
@@ -297,4 +293,4 @@ class ClusterState:
         seconds = now - flight.seen_s
         if self.learns and seconds > 0:
             self.fit.observe(flight.replica, self._usage[i].segment(flight.seen_marks, seconds, tokens))
-            self._learned.observed(i, self.replicas)
+            self.learned.observed(i, self.replicas)

@@ -91,9 +91,8 @@ class WaitingQueue:
         self._keys: list[Key] = []
         self._items: list[Waiting] = []
         self._by_id: dict[str, Waiting] = {}
-        self._numbers: Array = np.zeros((kernel.WAITING_COLUMNS, 0))  # a column per number, a row's number per call
-        self._levels: NDArray[np.int8] = np.zeros(0, dtype=np.int8)
-        self._at: list[Waiting | None] = []  # row -> whose numbers it holds
+        self.numbers: Array = np.zeros((0, kernel.WAITING_COLUMNS))  # a row per call, where it stays while it waits
+        self._line: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # rows in order, of which len(self) count
         self._free: list[int] = []
         self.tracking_prefix = 0  # calls that carry prefix blocks
         self.refused = 0  # calls that some replica has refused
@@ -123,10 +122,8 @@ class WaitingQueue:
         self._by_id[call.id] = waiting
         if waiting.key[1] == inf:
             return
-        place = bisect_left(self._keys, waiting.key)
-        self._keys.insert(place, waiting.key)
-        self._items.insert(place, waiting)
         self._write(waiting)
+        self._insert(waiting)
         self.tracking_prefix += bool(call.prefix_blocks)
         self.refused += bool(waiting.refused)
 
@@ -135,8 +132,7 @@ class WaitingQueue:
         del self._by_id[waiting.call.id]
         if waiting.key[1] == inf:
             return 0
-        place = bisect_left(self._keys, waiting.key)
-        del self._keys[place], self._items[place]
+        place = self._take_out(waiting)
         self._forget(waiting)
         self.tracking_prefix -= bool(waiting.call.prefix_blocks)
         self.refused -= bool(waiting.refused)
@@ -149,18 +145,15 @@ class WaitingQueue:
             waiting.key = key
             WaitingQueue.add(self, waiting)
             return
-        place = bisect_left(self._keys, waiting.key)
-        del self._keys[place], self._items[place]
+        self._take_out(waiting)
         waiting.key = key
-        place = bisect_left(self._keys, key)
-        self._keys.insert(place, key)
-        self._items.insert(place, waiting)
+        self._insert(waiting)
 
     def start(self, waiting: Waiting) -> None:
         """Take out a call that starts; those with a smaller key were overtaken once more."""
         place = self.remove(waiting)
         if place:
-            self._numbers[kernel.W_OVERTAKEN, [w.row for w in self._items[:place]]] += 1
+            self.numbers[self._line[:place], kernel.W_OVERTAKEN] += 1
         self.starts_since_due = 0 if waiting.due_s is not None else self.starts_since_due + 1
 
     def rekey(self, waiting: Waiting, key: Key) -> None:
@@ -177,34 +170,44 @@ class WaitingQueue:
         """Up to `count` calls from that place on."""
         return self._items[place : place + count]
 
-    def rows(self, place: int, count: int) -> Array:
-        """(up to count, WAITING_COLUMNS) numbers of the same calls, a copy."""
-        wanted = [w.row for w in self._items[place : place + count]]
-        return np.ascontiguousarray(self._numbers[:, wanted].T)
+    def line(self, place: int, count: int) -> NDArray[np.int64]:
+        """(up to count,) rows of the same calls in `numbers`, a view."""
+        return self._line[place : min(place + count, len(self._items))]
 
     def row(self, waiting: Waiting) -> Array:
         """(WAITING_COLUMNS,) numbers of one call, a copy."""
-        return self._numbers[:, waiting.row].copy()
+        row: Array = self.numbers[waiting.row].copy()
+        return row
 
     def make_due(self, waiting: Waiting) -> None:
         """Note that the call is due, for whatever reason; it is in the order after that."""
-        self._numbers[kernel.W_DUE, waiting.row] = kernel.SKIP
+        self.numbers[waiting.row, kernel.W_DUE] = kernel.SKIP
 
     def mark_due(self, overtakes: int, since_s: Sequence[float]) -> list[int]:
         """Places of calls that were overtaken so often or have waited since then; they are due from now on.
 
         since_s : by class, the call's own even where it is shown above all classes
         """
-        numbers = self._numbers
-        mask = numbers[kernel.W_OVERTAKEN] >= overtakes
-        mask |= numbers[kernel.W_SINCE] <= np.asarray(since_s)[self._levels]
-        mask |= numbers[kernel.W_DUE] < 0
-        found = np.flatnonzero(mask)
-        if not found.size:
+        if not self._items:
             return []
-        numbers[kernel.W_DUE, found] = kernel.SKIP
-        due = [self._at[row] for row in found.tolist()]
-        return sorted(bisect_left(self._keys, waiting.key) for waiting in due if waiting is not None)
+        line = self._line[: len(self._items)]
+        found: list[int] = kernel.mark_due(self.numbers, line, float(overtakes), tuple(since_s)).tolist()
+        return found
+
+    def _insert(self, waiting: Waiting) -> None:
+        """To its place in the order, by its key."""
+        place, count = bisect_left(self._keys, waiting.key), len(self._items)
+        self._keys.insert(place, waiting.key)
+        self._items.insert(place, waiting)
+        self._line[place + 1 : count + 1] = self._line[place:count]
+        self._line[place] = waiting.row
+
+    def _take_out(self, waiting: Waiting) -> int:
+        """Out of the order; returns the place it had."""
+        place, count = bisect_left(self._keys, waiting.key), len(self._items)
+        del self._keys[place], self._items[place]
+        self._line[place : count - 1] = self._line[place + 1 : count]
+        return place
 
     def _write(self, waiting: Waiting) -> None:
         """Give the call a row with its numbers."""
@@ -213,27 +216,21 @@ class WaitingQueue:
         call, lengths, row = waiting.call, waiting.lengths, self._free.pop()
         limit = inf if call.max_tokens is None else call.max_tokens
         due = 0.0 if waiting.due_s is None else kernel.SKIP
-        self._numbers[:, row] = (
-            lengths.mean, lengths.own, call.prompt_tokens, limit, due, -1.0, waiting.overtaken, waiting.since_s
+        self.numbers[row] = (
+            lengths.mean, lengths.own, call.prompt_tokens, limit, due, -1.0, waiting.overtaken, waiting.since_s,
+            waiting.level,
         )  # fmt: skip
-        self._levels[row] = waiting.level
-        self._at[row], waiting.row = waiting, row
+        waiting.row = row
 
     def _forget(self, waiting: Waiting) -> None:
-        """Free the call's row; an empty row is never due."""
-        row = waiting.row
-        waiting.overtaken = int(self._numbers[kernel.W_OVERTAKEN, row])
-        self._numbers[kernel.W_OVERTAKEN, row], self._numbers[kernel.W_DUE, row] = -inf, 0.0
-        self._numbers[kernel.W_SINCE, row] = inf
-        self._at[row], waiting.row = None, -1
-        self._free.append(row)
+        """Free the call's row."""
+        waiting.overtaken = int(self.numbers[waiting.row, kernel.W_OVERTAKEN])
+        self._free.append(waiting.row)
+        waiting.row = -1
 
     def _grow(self) -> None:
-        size = len(self._at)
+        size = len(self.numbers)
         more = max(64, size)
-        empty = np.zeros((kernel.WAITING_COLUMNS, more))
-        empty[kernel.W_OVERTAKEN], empty[kernel.W_SINCE] = -inf, inf
-        self._numbers = np.concatenate([self._numbers, empty], axis=1)
-        self._levels = np.concatenate([self._levels, np.zeros(more, dtype=np.int8)])
-        self._at += [None] * more
+        self.numbers = np.concatenate([self.numbers, np.zeros((more, kernel.WAITING_COLUMNS))])
+        self._line = np.concatenate([self._line, np.zeros(more, dtype=np.int64)])
         self._free += range(size + more - 1, size - 1, -1)

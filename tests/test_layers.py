@@ -38,6 +38,7 @@ LAYERS = [
         "prefix",
         "kernel",
         "kernel_walk",
+        "kernel_trust",
         "nonnegative",
         "learned",
         "reserve",
