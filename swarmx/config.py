@@ -35,7 +35,10 @@ from swarmx.presets import preset
 from swarmx.scaling import SCALERS
 
 MAX_BYTES = 4 * 2**20
-PATHS = (("log", "directory"), ("predictor", "path"), ("server", "tls", "certificate"), ("server", "tls", "key"))
+PATHS = (
+    ("log", "directory"), ("demand", "log"), ("predictor", "path"), ("server", "tls", "certificate"),
+    ("server", "tls", "key"),
+)  # fmt: skip
 
 
 class Canary(Settings):
@@ -62,10 +65,10 @@ class Config(Settings):
     scaling: ScalingSettings | None = None
     adaptation: AdaptationSettings = AdaptationSettings()
     log: LogSettings = LogSettings()
+    demand: DemandSettings | None = None
     server: ServerSettings = ServerSettings()
 
     @model_validator(mode="after")
-    demand: DemandSettings | None = None
     def _can_adapt(self) -> Config:
         if self.adaptation.kind != "none" and self.predictor.kind != "local":
             raise ValueError("adaptation needs a predictor of kind 'local' to adapt")
