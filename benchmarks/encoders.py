@@ -1,9 +1,10 @@
 """What text encoders cost at 128 tokens on one core: python benchmarks/encoders.py [DIR ...] [--calls 300] [--json]
 
 Each DIR holds an encoder (`swarmx.predict.encoders` makes them); without any, the shipped one is measured beside two
-transformers of the Llama family with random weights, 0.5M and 5M parameters outside the table, fp32 and int8, and
-beside torch eager on the same weights. Then whole predictions of the shipped model: fresh prompts, prompts that grow
-by a turn, prompts that have been seen, the head alone, and latency at 50 calls/s on one core.
+transformers of the Llama family with random weights, 0.5M and 5M parameters outside the table, and MiniLM where it is
+installed, fp32 and int8, and beside torch eager on the same weights. `graph_p50` is the ONNX graph on 128 token ids,
+which is what eager is held against; p50 has the tokenising in it. Then whole predictions of the shipped model: fresh
+prompts, prompts that grow by a turn, that have been seen, the head alone, and latency at 50 calls/s on one core.
 
 Times are CPU milliseconds of this process (and wall ones): other work on the machine moves those less. Latency at 50
 calls/s is a queue of Poisson arrivals that are served for the measured CPU times (Lindley's recursion).
@@ -12,12 +13,12 @@ calls/s is a queue of Poisson arrivals that are served for the measured CPU time
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from swarmx.predict.bundle import shipped
 from swarmx.predict.embed import TextEncoder
 from swarmx.predict.features import features
 from swarmx.predict.runtime import Predictor
+from swarmx.predict.text import clip
 from swarmx.types import Call
 
 TOKENS = 128
@@ -43,36 +45,60 @@ def prose(rng: np.random.Generator, words: int) -> str:
     return " ".join(rng.choice(WORDS, words).tolist())
 
 
-def times(work: Callable[[], object], calls: int) -> dict[str, float]:
-    """CPU and wall milliseconds of one call, p50 and p99, after five that do not count."""
-    for _ in range(5):
-        work()
-    cpu, wall = np.empty(calls), np.empty(calls)
-    for i in range(calls):
+def times(work: Callable[..., object], calls: int, given: Callable[[], object] | None = None) -> dict[str, float]:
+    """CPU and wall milliseconds of one call, p50 and p99, after five that do not count.
+
+    given : makes what each call works on, which is not timed
+    """
+    cpu, wall = np.empty(calls + 5), np.empty(calls + 5)
+    for i in range(calls + 5):
+        arguments = () if given is None else (given(),)
         began, clock = time.process_time(), time.perf_counter()
-        work()
+        work(*arguments)
         cpu[i], wall[i] = time.process_time() - began, time.perf_counter() - clock
     names = {"p50": (cpu, 0.5), "p99": (cpu, 0.99), "wall_p50": (wall, 0.5), "wall_p99": (wall, 0.99)}
-    return {name: round(1e3 * float(np.quantile(x, q)), 4) for name, (x, q) in names.items()}
+    return {name: round(1e3 * float(np.quantile(x[5:], q)), 4) for name, (x, q) in names.items()}
 
 
 def encoder_times(directory: Path, calls: int) -> dict[str, float]:
-    """Tokenising and the graph, for texts of at least 128 tokens that have not been seen."""
+    """Tokenising and the graph, for texts of at least 128 tokens that have not been seen; the graph alone."""
     encoder, rng = TextEncoder.load(directory, threads=1, cache_bytes=0), np.random.default_rng(0)
-    texts = iter([prose(rng, 140) for _ in range(calls + 5)])
-    return times(lambda: encoder.embed([next(texts)]), calls)
+    ids, mask = rng.integers(1, 1000, (1, TOKENS)), np.ones((1, TOKENS), np.float32)
+    whole = times(encoder.embed, calls, lambda: [prose(rng, 140)])
+    return whole | {"graph_p50": times(lambda: encoder.graph.run(None, {"ids": ids, "mask": mask}), calls)["p50"]}
+
+
+def eager_times(network: Any, calls: int) -> float:
+    """CPU ms p50 of the torch module on 128 token ids, one thread."""
+    import torch
+
+    torch.set_num_threads(1)
+    ids, mask = torch.randint(0, 1000, (1, TOKENS)), torch.ones(1, TOKENS)
+    with torch.no_grad():
+        return times(lambda: network(ids, mask), calls)["p50"]
+
+
+def both_kinds(out: Path, name: str, network: Any, tokenizer: str, calls: int) -> dict[str, Any]:
+    """fp32 and int8 graphs of one network beside torch eager."""
+    from swarmx.predict.encoders import write_encoder
+
+    eager, found = eager_times(network, max(calls // 6, 20)), {}
+    for kind in ("fp32", "int8"):
+        folder = out / f"{name} {kind}".replace(" ", "-")
+        write_encoder(folder, network, tokenizer, {"name": name}, int8=kind == "int8")
+        row = encoder_times(folder, max(calls // 3, 50))
+        found[f"{name} {kind}"] = {
+            **row, "eager_p50": eager, "speedup_vs_eager": round(eager / row["graph_p50"], 2),
+            "width": network.width, "bytes": (folder / "encoder.onnx").stat().st_size,
+        }  # fmt: skip
+    return found
 
 
 def transformers(out: Path, calls: int) -> dict[str, Any]:
-    """A small and a larger variant of a Llama: torch eager, fp32 and int8 graphs."""
-    import torch
+    """A small and a larger variant of a Llama."""
     from transformers import LlamaConfig
 
-    from swarmx.predict.bundle import read_json
-    from swarmx.predict.encoders import text_network, write_encoder
-
-    torch.set_num_threads(1)
-    import gzip
+    from swarmx.predict.encoders import text_network
 
     tokenizer = gzip.decompress((shipped() / "tokenizer.json.gz").read_bytes()).decode()
     vocabulary = len(json.loads(tokenizer)["model"]["vocab"]) + 64
@@ -84,73 +110,69 @@ def transformers(out: Path, calls: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, params, layers in (("transformer 0.5M", 500_000, 2), ("transformer 5M", 5_000_000, 4)):
         network = text_network(table, config, params, layers).eval()
-        ids, mask = torch.randint(0, 1000, (1, TOKENS)), torch.ones(1, TOKENS)
-        with torch.no_grad():
-            eager = times(lambda network=network, ids=ids, mask=mask: network(ids, mask), max(calls // 6, 20))
-        for kind in ("fp32", "int8"):
-            folder = out / f"{name} {kind}".replace(" ", "-")
-            write_encoder(folder, network, tokenizer, {"name": name}, int8=kind == "int8")
-            row = encoder_times(folder, max(calls // 3, 50))
-            found[f"{name} {kind}"] = {
-                **row, "eager_p50": eager["p50"], "speedup_vs_eager": round(eager["p50"] / row["p50"], 2),
-                "width": read_json(folder / "encoder.json")["width"],
-                "bytes": (folder / "encoder.onnx").stat().st_size,
-            }  # fmt: skip
+        found |= both_kinds(out, name, network, tokenizer, calls)
+    return found
+
+
+def minilm(out: Path, calls: int) -> dict[str, Any]:
+    """MiniLM as `swarmx train --encoder minilm` makes it; nothing where its package is not installed."""
+    from transformers import AutoModel
+
+    from swarmx.errors import BadInput
+    from swarmx.predict.encoders import SentenceNetwork, minilm_folder, write_minilm
+
+    try:
+        model = AutoModel.from_pretrained(str(minilm_folder()), attn_implementation="eager").eval()
+    except BadInput:
+        return {}
+    eager, found = eager_times(SentenceNetwork(model, int(model.config.hidden_size)), max(calls // 10, 20)), {}
+    for kind in ("fp32", "int8"):
+        write_minilm(out / kind, int8=kind == "int8")
+        row = encoder_times(out / kind, max(calls // 6, 30))
+        found[f"minilm {kind}"] = row | {"eager_p50": eager, "speedup_vs_eager": round(eager / row["graph_p50"], 2)}
     return found
 
 
 def table_vs_eager(calls: int) -> float:
     """CPU ms of the shipped table's mean in torch eager."""
-    import torch
-
     from swarmx.predict.neural import TextNetwork, TokenTable
 
-    network = TextNetwork(TokenTable(np.zeros((49_152, 96), np.float32) + 0.5)).eval()
-    ids, mask = torch.randint(0, 1000, (1, TOKENS)), torch.ones(1, TOKENS)
-    with torch.no_grad():
-        return times(lambda: network(ids, mask), calls)["p50"]
+    return eager_times(TextNetwork(TokenTable(np.zeros((49_152, 96), np.float32) + 0.5)).eval(), calls)
 
 
 def whole_predictions(calls: int) -> dict[str, Any]:
-    """Fresh, growing and seen prompts of 128 tokens and more, the head alone, 50 calls/s.
-
-    Making a fresh prompt is in its time, 0.02 ms.
-    """
+    """Fresh, growing and seen prompts of 128 tokens and more, the head alone, 50 calls/s."""
     predictor, rng = Predictor.load(shipped(), threads=1), np.random.default_rng(1)
-    model = predictor.manifest["models"][0]
-
-    def call(text: str) -> Call:
-        return Call("c", model, 0.0, text, parent_id="p")
-
-    fresh = (call(prose(rng, 140)) for _ in count())
-    seen = call(prose(rng, 140))
-    found = features([seen])
     assert predictor.encoder is not None
-    embedding = predictor.encoder.embed(found.texts)
-    out = {
-        "fresh 128 tokens": times(lambda: predictor.predict([next(fresh)]), calls),
-        "seen prompt": times(lambda: predictor.predict([seen]), calls),
-        "head with calibration": times(lambda: predictor.from_features(found, embedding), calls),
-        "growing conversation of 1,500 words": times(_growing(predictor, call, rng), calls),
-        "batch of 16, each": {
-            name: round(ms / 16, 4)
-            for name, ms in times(lambda: predictor.predict([next(fresh) for _ in range(16)]), calls // 6).items()
-        },
+    embed, model = predictor.encoder.embed, predictor.manifest["models"][0]
+
+    def call(words: int) -> list[Call]:
+        return [Call("c", model, 0.0, prose(rng, words), parent_id="p")]
+
+    seen = call(140)
+    read = features(seen), embed(features(seen).texts)
+    growing = _growing(model, rng), _growing(model, rng), _growing(model, rng)
+    batch = times(predictor.predict, calls // 6, lambda: [call(140)[0] for _ in range(16)])
+    return {
+        "fresh 128 tokens": times(predictor.predict, calls, lambda: call(140)),
+        "seen prompt": times(lambda: predictor.predict(seen), calls),
+        "head with calibration": times(lambda: predictor.from_features(*read), calls),
+        "growing conversation of 1,500 words": times(predictor.predict, calls, lambda: next(growing[0])),
+        "its features alone": times(lambda one: features(one, predictor.memory), calls, lambda: next(growing[1])),
+        "its embedding alone": times(embed, calls, lambda: [clip(str(next(growing[2])[0].prompt))]),
+        "its last turn alone": times(predictor.predict, calls, lambda: call(80)),
+        "embedding of a turn": times(embed, calls, lambda: [prose(rng, 80)]),
+        "batch of 16, each": {name: round(ms / 16, 4) for name, ms in batch.items()},
+        "at 50 calls/s": _queued(predictor, [call(140)[0] for _ in range(calls)], 50.0),
     }
-    out["at 50 calls/s"] = _queued(predictor, [next(fresh) for _ in range(calls)], 50.0)
-    return out
 
 
-def _growing(predictor: Predictor, call: Callable[[str], Call], rng: np.random.Generator) -> Callable[[], object]:
-    def prompts() -> Iterator[str]:
-        while True:
-            text = prose(rng, 1500)
-            for _ in range(8):
-                text += f"\nassistant: {prose(rng, 60)}\nuser: {prose(rng, 20)}"
-                yield text
-
-    texts = prompts()
-    return lambda: predictor.predict([call(next(texts))])
+def _growing(model: str, rng: np.random.Generator) -> Iterator[list[Call]]:
+    """One conversation that grows by a turn each time; its first 1,500 words are new only once."""
+    text = prose(rng, 1500)
+    while True:
+        text += f"\nassistant: {prose(rng, 60)}\nuser: {prose(rng, 20)}"
+        yield [Call("c", model, 0.0, text, parent_id="p")]
 
 
 def _queued(predictor: Predictor, calls: list[Call], rate: float) -> dict[str, float]:
@@ -169,12 +191,10 @@ def run(directories: list[Path], calls: int = 300) -> dict[str, Any]:
     for directory in directories:
         found[directory.name] = encoder_times(directory, calls)
     if not directories:
-        eager = table_vs_eager(calls)
-        row = encoder_times(shipped(), calls)
-        ids = {"eager_p50": eager, "note": "the p50 has the tokenising in it, eager has not"}
-        found["default"] = {**row, **ids}
+        eager, row = table_vs_eager(calls), encoder_times(shipped(), calls)
+        found["default"] = {**row, "eager_p50": eager, "speedup_vs_eager": round(eager / row["graph_p50"], 2)}
         with tempfile.TemporaryDirectory() as folder:
-            found |= transformers(Path(folder), calls)
+            found |= transformers(Path(folder), calls) | minilm(Path(folder), calls)
     found["predictions of the shipped model"] = whole_predictions(calls)
     return found
 
