@@ -37,8 +37,8 @@ from swarmx.adapters.gateway.state import GatewayState
 from swarmx.adapters.gateway.tracing import tracing_of
 from swarmx.adapters.gateway.trial import Shadow
 from swarmx.adapters.journal_files import JournalFiles
-from swarmx.adapters.settings import LogSettings, PoolSettings, PredictorSettings, SchedulerSettings
 from swarmx.adapters.live_work import DemandSettings, live_demand
+from swarmx.adapters.settings import LogSettings, PoolSettings, PredictorSettings, SchedulerSettings
 from swarmx.engine import EngineConstants
 from swarmx.errors import BadInput
 from swarmx.journal import journalled
@@ -61,8 +61,8 @@ class GatewaySettings:
     log: LogSettings = field(default_factory=LogSettings)
     mode: str | float = "on"
     adaptation: AdaptationSettings = field(default_factory=AdaptationSettings)
-
     demand: DemandSettings | None = None
+
 
 class Gateway:
     """A running gateway. `start`, then `stop`; or `serve` to run until a signal."""
@@ -105,9 +105,9 @@ class Gateway:
         for pool in state.pools.values():
             self._spawn(pool.run())
             self._spawn(Monitor(pool, session).run())
-        if peers is not None:
         if state.live is not None:
             self._spawn(state.live.run(state.clock.now))
+        if peers is not None:
             self._spawn(peers.run())
         self._spawn(selection.run())
         self._spawn(self._flush())
@@ -222,16 +222,16 @@ def _state(settings: GatewaySettings) -> GatewayState:
         )
         for name, pool in settings.pools.items()
     }
-    predictor = None if model is None else PredictionThread(model, settings.predictor.budget_s, metrics)
-    state = GatewayState(server, settings.log, clock, metrics, receipts, pools, ended, records, predictor)
-    state.journals += journals.values()
     live = None if settings.demand is None else live_demand(settings.demand, tuple(pools), settings.predictor.path)
     for one in pools.values():
         one.live = live
+    predictor = None if model is None else PredictionThread(model, settings.predictor.budget_s, metrics)
+    state = GatewayState(server, settings.log, clock, metrics, receipts, pools, ended, records, predictor)
+    state.journals += journals.values()
+    state.live = live
     _gauges(state)
     return state
 
-    state.live = live
 
 def _journals(settings: GatewaySettings) -> dict[str, JournalFiles]:
     if not settings.log.journal:

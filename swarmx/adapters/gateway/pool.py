@@ -242,15 +242,15 @@ class Pool:
         self.waiting_calls += 1
         self.waiting_bytes += ticket.size_bytes
 
+    def _leave_queue(self, ticket: Ticket) -> None:
+        self.waiting_calls -= 1
+        self.waiting_bytes -= ticket.size_bytes
+
     def _ended(self, ticket: Ticket, record: CallRecord) -> None:
         self.over += 1
         if self.live is not None:
             self.live.ended(record, self.clock.now())
         self.on_ended(ticket, record)
-
-    def _leave_queue(self, ticket: Ticket) -> None:
-        self.waiting_calls -= 1
-        self.waiting_bytes -= ticket.size_bytes
 
     def _free(self, ticket: Ticket) -> Replica:
         """Take the ticket off its replica."""
