@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
+from swarmx.predict.runtime import Predictor
 from swarmx.types import Call, Prediction
 
 MEMORY = 0.2  # weight of the newest batch in the running cost of a call
@@ -37,6 +39,18 @@ class Budgeted:
         self.predictor, self.budget_s, self.clock = predictor, budget_s, clock
         self.call_s = FIRST_S
         self.late = 0
+
+    @classmethod
+    def load(cls, directory: str | Path, budget_s: float, threads: int = 1, cache_bytes: int = 32 << 20) -> Budgeted:
+        """The predictor of a model directory, which keeps to the budget; `threads` and `cache_bytes` as it has them.
+
+        Raises BadInput when the directory holds no whole model, ValueError when the budget is not positive.
+        """
+        return cls(Predictor.load(directory, threads, cache_bytes), budget_s)
+
+    def fallback_for(self, calls: Sequence[Call]) -> list[Prediction]:
+        """The fallback tier for every call, from any thread and at once: for who can wait no longer for `predict`."""
+        return self.predictor.fallback_for(calls)
 
     def predict(self, calls: Sequence[Call]) -> list[Prediction]:
         """One prediction per call, whatever the calls hold."""

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from swarmx.errors import BadInput
 from swarmx.predict.budget import Budgeted
 from swarmx.predict.bundle import shipped
 from swarmx.predict.cache import ByteCache, digest
@@ -181,6 +182,15 @@ def test_a_stall_is_forgotten(predictor: Predictor) -> None:
     for _ in range(60):
         found = timed.predict([call("x") for _ in range(4)])
     assert {p.source for p in found} == {"neural"}
+
+
+def test_a_model_directory_is_loaded_with_its_budget() -> None:
+    timed = Budgeted.load(shipped(), 5.0)
+    asked = [call("Write it.", type="task_tip", max_tokens=50), call("Say it.")]
+    assert [p.source for p in timed.predict(asked)] == ["neural", "neural"]
+    assert [p.source for p in timed.fallback_for(asked)] == ["per_type", "pool_mean"]
+    with pytest.raises(BadInput, match="does not exist"):
+        Budgeted.load("nowhere", 5.0)
 
 
 def test_a_budget_is_positive(predictor: Predictor) -> None:
