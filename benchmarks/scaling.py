@@ -5,14 +5,16 @@
 
 `step`: 50 models, 1,000 replicas, 10,000 live workflows of three calls each: from the book of live work to decisions,
 as it is, with a forecast for every workflow, and with a budget that is too small. CPU milliseconds of one core.
-`suites`: rows of scaling suites, among them `tail_demand`'s replica-seconds at each rival's workflow P95 and
-attainment, over the rival's. `--picture` draws the frontiers of a report of `swarmx evaluate --suite scaling_...`.
+`held`: `tail_demand`'s replica-seconds where it is as good as a rival, over the rival's, and what the KEDA law does on
+the ramp, with intervals and limits; `rows`: the runs behind them. `--picture` draws the frontiers of a report of
+`swarmx evaluate --suite scaling_...`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,13 +31,13 @@ from swarmx.scaling.live import LiveWork
 from swarmx.scaling.profiles import fit_profiles, windows_to
 from swarmx.sim.report import read_report
 from swarmx.sim.report_frontier import drawing
-from swarmx.sim.suites import FULL, QUICK, Material, suite
-from swarmx.sim.suites.run import run_cells
-from swarmx.sim.suites.summary import rows_of
 from swarmx.types import CallRecord
 
+sys.path.insert(0, str(Path(__file__).parent))
+from _scaling_held import run as held_to  # type: ignore[import-not-found]
+
 MODELS, REPLICAS, WORKFLOWS, CALLS = 50, 1000, 10_000, 3
-NOTHING = Material("none", (), {}, (), None, "")
+STEP_MS = 50.0  # what a step may take
 
 
 def step_times(repeats: int, budget: float | None = None, forecasts: bool = False) -> dict[str, float]:
@@ -96,26 +98,8 @@ def run(quick: bool = False) -> dict[str, Any]:
         "step_with_forecasts": step_times(repeats, forecasts=True),
         "step_under_budget": step_times(repeats, 500.0),
     }
-    names = ("scaling_ramp", "scaling_agents") if quick else ("scaling_ramp", "scaling_bursts", "scaling_two_phase")
-    seeds = 1 if quick else 4
-    return {**steps, "suites": {name: rows(name, quick, seeds) for name in names}}
-
-
-def rows(name: str, quick: bool, seeds: int) -> list[dict[str, Any]]:
-    """What `swarmx evaluate --suite NAME --policy tail_demand --seeds N` reports of workflows, in a few columns."""
-    chosen = suite(name)
-    plan = replace((QUICK if quick else FULL).only(["tail_demand"]), seeds=tuple(range(seeds)))
-    found = rows_of(run_cells(chosen, NOTHING, chosen.cells(NOTHING, plan)), {})
-    kept = {(row.regime, row.policy, row.arm): row.slo_attainment for row in found if row.level == "call"}
-    return [
-        {
-            "regime": row.regime, "policy": row.policy, "arm": row.arm, "p50_s": row.p50_s, "p95_s": row.p95_s,
-            "p99_s": row.p99_s, "calls_in_slo": kept[row.regime, row.policy, row.arm],
-            "mean_replicas": row.mean_replicas, "flaps": row.flaps, **row.extra,
-        }
-        for row in found
-        if row.level == "workflow"
-    ]  # fmt: skip
+    worst = max(found["median_ms"] for found in steps.values())
+    return {**steps, "slowest_step_ms": worst, "step_limit_ms": STEP_MS, **held_to(quick)}
 
 
 def draw(report: Path, picture: Path) -> None:

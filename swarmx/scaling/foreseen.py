@@ -96,25 +96,36 @@ class Forecasts:
             self._free.append(row)
 
     def weights(self, cells: NDArray[np.int64], rows: NDArray[np.int64], counts: Array) -> Weights:
-        """Of all live calls. cells : (n,) of each; rows : (n,) of its forecast, -1 without; counts : (C,) of cells"""
-        plain = np.broadcast_to(counts[:, None], (counts.size, self.scale.shape[1]))
+        """Of all live calls. cells : (n,) of each; rows : (n,) of its forecast, -1 without; counts : (C,) of cells
+
+        Most forecasts say something of few models: only what differs from the averages is added up.
+        """
+        models = self.scale.shape[1]
+        plain = np.broadcast_to(counts[:, None], (counts.size, models))
         known = rows >= 0
         if not known.any():
             return Weights(plain, plain, plain)
-        order = np.argsort(cells[known], kind="stable")
-        cells, rows = cells[known][order], rows[known][order]
-        told = np.bincount(cells, minlength=counts.size)[:, None]
-        scale = self.scale[rows]
-        mean = plain - told + summed(cells, scale, counts.size)
-        np.square(scale, out=scale)
-        timing = plain - told + summed(cells, scale, counts.size)
-        return Weights(mean, timing, plain - told + summed(cells, self.total[rows], counts.size))
+        row, model = np.nonzero((self.scale != 1.0) | (self.total != 1.0))
+        call, entry = matches(row, rows[known], len(self.scale))
+        place = cells[known][call] * models + model[entry]
+
+        def counted_as(values: Array) -> Array:
+            extra = np.bincount(place, values[entry] - 1.0, minlength=counts.size * models)
+            return plain + extra.reshape(counts.size, models)
+
+        scale = self.scale[row, model]
+        return Weights(counted_as(scale), counted_as(scale**2), counted_as(self.total[row, model]))
 
 
-def summed(cells: NDArray[np.int64], values: Array, count: int) -> Array:
-    """(count, M) sums of the rows of `values` (n, M) that belong to each cell; `cells` must not decrease."""
-    out = np.zeros((count, values.shape[1]))
-    if cells.size:
-        first = np.flatnonzero(np.diff(cells, prepend=-1))
-        out[cells[first]] = np.add.reduceat(values, first, axis=0)
-    return out
+def matches(
+    keys: NDArray[np.int64], wanted: NDArray[np.int64], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Every pair (place in `wanted`, place in `keys`) of equal values.
+
+    keys : must not decrease; all values of both lie in [0, count)
+    """
+    first = np.searchsorted(keys, np.arange(count + 1))
+    found = first[wanted + 1] - first[wanted]
+    at = np.repeat(np.arange(wanted.size), found)
+    before = np.cumsum(found) - found
+    return at, np.arange(at.size) - before[at] + first[wanted][at]

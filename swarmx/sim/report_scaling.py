@@ -15,6 +15,8 @@ PREFIX = "scaling_"
 RIVALS = ("hpa", "queue_length", "keda_latency", "kpa", "throughput_and_load", "cilantro", "murakkab")
 BOUND = "clairvoyant"  # knows the future; nobody can run it
 HEADS = ("P50", "P95", "P99", "calls in SLO", "replicas", "price", "flaps", f"{OURS}\nat equal P95", "at equal\nSLO")
+SHORT = ("P50", "P95", "P99", "in SLO", "repl.", "price", "flaps", "ours", "")
+WIDE = 112  # columns of a terminal that all of HEADS fit into
 WORTH = 0.03  # differences below this share of the replica-seconds are called none
 
 
@@ -114,20 +116,43 @@ def _sentences(regime: str, rows: Sequence[Row], seeds: int) -> list[str]:
     return [f"On {regime}, {OURS} {'; it '.join(lines)} (95 % intervals, {seeds} seeds)."] if lines else []
 
 
-def table(report: Report, suite: str, regime: str) -> Table:
-    """Policies as they come, cheapest first. Our curve at other settings is in report.html."""
+def table(report: Report, suite: str, regime: str, width: int = 120) -> Table:
+    """Policies as they come, cheapest first. Our curve at other settings is in report.html.
+
+    width : columns of the terminal; below `WIDE` one column tells what we cost, and the price only where it differs
+    """
     rows = sorted(rows_of(report, suite, regime), key=price_rate)
     calls = {label(row): row for row in rows_of(report, suite, regime, "call")}
-    title = f"{suite}, {regime}: workflow seconds; replicas from order to end, and what they cost"
-    out = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    shown = list(range(len(HEADS))) if width >= WIDE else _narrow(rows)
+    told = "" if width >= WIDE else f"\nours: {OURS}'s replica-seconds over the row's at equal P95, * at equal SLO"
+    title = f"{suite}, {regime}: workflow seconds; replicas from order to end{told}"
+    out = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     out.add_column("policy", no_wrap=True)
-    for head in HEADS:
-        out.add_column(head, justify="right", no_wrap=True)
+    for place in shown:
+        out.add_column(HEADS[place] if width >= WIDE else SHORT[place], justify="right", no_wrap=True)
     for row in rows:
         if row.policy == family(row.policy):
             style = "bold" if row.policy == OURS else "dim" if row.policy == BOUND else None
-            out.add_row(label(row), *cells_of(row, calls.get(label(row))), style=style)
+            cells = cells_of(row, calls.get(label(row)))
+            if width < WIDE:
+                cells = _brief(cells, row)
+            out.add_row(label(row), *(cells[place] for place in shown), style=style)
     return out
+
+
+def _brief(cells: list[str], row: Row) -> list[str]:
+    """The same in fewer characters."""
+    saved = cells[-2] or (f"{cells[-1]}*" if cells[-1] else "")
+    replicas = HEADS.index("replicas")
+    cells[replicas : replicas + 2] = f"{row.mean_replicas or 0.0:.1f}", f"{price_rate(row):.1f}"
+    return [*cells[:-2], saved.replace("≤ ", "≤").replace(", ", ","), ""]
+
+
+def _narrow(rows: Sequence[Row]) -> list[int]:
+    """Places of the columns that fit into 80 characters: one of the two savings, the price where it says something."""
+    same = all(f"{price_rate(row):.2f}" == f"{row.mean_replicas or 0.0:.2f}" for row in rows)
+    left_out = {len(HEADS) - 1, HEADS.index("price") if same else HEADS.index("P50")}
+    return [place for place in range(len(HEADS)) if place not in left_out]
 
 
 def markdown(report: Report) -> str:

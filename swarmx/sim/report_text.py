@@ -199,7 +199,7 @@ def table(report: Report, suite: str, regime: str, width: int = 80) -> Table:
     width : of the terminal; where there is room, P99 at the other loads as well
     """
     if suite.startswith(scaling.PREFIX):
-        return scaling.table(report, suite, regime)
+        return scaling.table(report, suite, regime, width)
     if suite.startswith(ordering.PREFIX):
         return ordering.table(report, suite, regime)
     at = main_load(report, suite, regime)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from swarmx.predict.downstream import ModelOutlook, Outlook
 from swarmx.predict.workflow_state import WorkflowState, observed_states
 from swarmx.quantiles import LEVELS, QuantileGrid
-from swarmx.scaling.foreseen import Spread, summed
+from swarmx.scaling.foreseen import Forecasts, Spread
 from swarmx.scaling.foretell import Foreteller, states_between
 from swarmx.scaling.live import LiveWork
 from swarmx.scaling.profiles import AGES, Profiles, fit_profiles, windows_to
@@ -113,15 +113,25 @@ def test_the_parts_of_the_variance_add_up_to_the_log_s(profiles: Profiles) -> No
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.floats(-10, 10)), max_size=30))
-def test_sums_by_cell_are_those_of_a_loop(rows: list[tuple[int, float]]) -> None:
-    rows = sorted(rows)
-    cells = np.array([c for c, _ in rows], dtype=np.int64)
-    values = np.array([[v, 2 * v] for _, v in rows]).reshape(-1, 2)
-    expected = np.zeros((6, 2))
-    for cell, value in rows:
-        expected[cell] += value, 2 * value
-    assert summed(cells, values, 6) == pytest.approx(expected)
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 7)), max_size=30),
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.5, 1.0, 3.0]), st.sampled_from([0.25, 1.0, 9.0])), min_size=16, max_size=16
+    ),
+)
+def test_weights_are_those_of_a_loop_over_calls(
+    calls: list[tuple[int, int]], forecasts: list[tuple[float, float]]
+) -> None:
+    book, expected = Forecasts(2), np.zeros((3, 6, 2))
+    for w in range(8):
+        scale, total = np.array(forecasts[2 * w : 2 * w + 2]).T
+        assert book.put(f"w{w}", scale, total) == w
+    for cell, row in calls:
+        scale, total = (book.scale[row], book.total[row]) if row >= 0 else (np.ones(2), np.ones(2))
+        expected[:, cell] += scale, scale**2, total
+    cells, rows = (np.array([pair[i] for pair in calls], dtype=np.int64) for i in (0, 1))
+    found = book.weights(cells, rows, np.bincount(cells, minlength=6).astype(float))
+    assert np.array([found.mean, found.timing, found.total]) == pytest.approx(expected)
 
 
 class Counted:
@@ -147,6 +157,35 @@ def test_the_foreteller_asks_once_for_what_changed_and_hands_over_seconds(profil
     assert foreteller.tell(live, 5.0) == 0
     assert forecaster.asked == 1
     assert downstream(live) == pytest.approx(10.0 + 40.0)
+
+
+class AtEvents:
+    """Foresees two calls of `b`, 200 tokens in all, whenever a workflow has begun or a call has ended."""
+
+    def __init__(self) -> None:
+        self.states: list[WorkflowState] = []
+
+    def predict_all(self, states: list[WorkflowState]) -> list[Outlook]:
+        self.states += states
+        grid = QuantileGrid.point(200.0)
+        return [Outlook({"b": ModelOutlook(QuantileGrid.point(2.0), grid)}, grid, {}, 0.0, "neural") for _ in states]
+
+
+def test_calls_that_have_come_since_an_event_are_not_foreseen_again(profiles: Profiles) -> None:
+    live, forecaster = book(profiles), AtEvents()
+    foreteller = Foreteller(forecaster, {"b": 0.1}, at_events=True)
+    foreteller.arrived(Call("x/plan", "a", 0.0, type="plan", workflow_id="x"), None, 0.0)
+    foreteller.tell(live, 0.0)
+    assert downstream(live) == pytest.approx(20.0 + 40.0)  # and the average of the workflow that is not foretold
+    for i, left in enumerate((10.0, 0.0, 0.0)):
+        foreteller.arrived(Call(f"x/{i}", "b", 1.0, workflow_id="x", parent_id="x/plan"), None, 1.0)
+        foreteller.tell(live, 1.0)
+        assert downstream(live) == pytest.approx(left + 40.0)
+    assert all(len(state.steps) == 1 for state in forecaster.states)  # asked of the beginning, as it was taught
+    foreteller.ended(CallRecord("x/plan", "a", 0.0, "ok", "x", output_tokens=5), 2.0)
+    foreteller.tell(live, 2.0)
+    assert downstream(live) == pytest.approx(20.0 + 40.0)
+    assert len(forecaster.states[-1].steps) == 4
 
 
 def test_a_workflow_without_live_calls_is_forgotten_after_a_while(profiles: Profiles) -> None:

@@ -24,7 +24,8 @@ from swarmx.sim.suites.worlds import SLO_FACTOR
 
 ARMS = {"tail_demand": "type", "swarmx": "type", "clairvoyant": "oracle"}
 ALWAYS = ("hpa", "queue_length", "keda_latency", "tail_demand", "clairvoyant")
-QUICK_SPAN_S, SPAN_S = 1800.0, 7200.0
+QUICK_POLICIES = (*ALWAYS, "kpa", "murakkab")  # what a quick run holds unless others are named
+QUICK_SPAN_S, SPAN_S = 1500.0, 7200.0
 Knob = Mapping[str, float]
 # cheap settings first; a `fill` above 1 plans more calls than there are slots, which is cheaper than any level
 CURVES: Mapping[str, tuple[Knob, ...]] = {
@@ -37,9 +38,7 @@ CURVES: Mapping[str, tuple[Knob, ...]] = {
     "keda_latency": ({"up": 0.8, "down": 0.6},),
 }  # fmt: skip
 QUICK_CURVES: Mapping[str, tuple[Knob, ...]] = {
-    "tail_demand": ({"level": 0.3, "fill": 1.4}, {"level": 0.3}, {"level": 0.8}, {"level": 0.99}),
-    "hpa": ({"target": 0.5},),
-    "queue_length": ({"target": 0.6},),
+    "tail_demand": ({"level": 0.3, "fill": 2.0}, {"level": 0.3}, {"level": 0.8}, {"level": 0.99}),
 }
 
 
@@ -61,7 +60,7 @@ class Scaling:
         quick = plan.workflows <= QUICK.workflows
         wanted = [p for p in SCALERS if p in plan.policies or p in ALWAYS]
         if set(POLICIES) <= set(plan.policies):
-            wanted = list(SCALERS)
+            wanted = [p for p in SCALERS if p in QUICK_POLICIES or not quick]
         curves = QUICK_CURVES if quick else CURVES
         turned = [turned_name(p, knob) for p in wanted for knob in curves.get(p, ())]
         return [
