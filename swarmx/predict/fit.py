@@ -40,7 +40,7 @@ class FitConfig:
     seed: int = 0
     epochs: int = 60
     patience: int = 8  # epochs without a better early-stopping loss before the rest are skipped
-    batch: int = 256
+    batch: int = 160  # rows of each member
     learning_rate: float = 2e-3
     weight_decay: float = 0.02
     hidden: int = 64

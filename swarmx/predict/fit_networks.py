@@ -7,7 +7,7 @@ moments of the optimiser, both random states; the epochs to come are those of an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -69,7 +69,7 @@ class Training:
     def __init__(self, heads: Heads, schedule: Schedule) -> None:
         self.heads, self.schedule = heads, schedule
         self.optimiser = torch.optim.AdamW(
-            heads.members.parameters(), schedule.learning_rate, weight_decay=schedule.weight_decay
+            heads.members.parameters(), schedule.learning_rate, weight_decay=schedule.weight_decay, fused=True
         )
         self.draw = torch.Generator().manual_seed(schedule.seed)
         self.kept = deepcopy(heads.members.state_dict())
@@ -118,18 +118,22 @@ def train_networks(
     schedule = schedule.of(len(rows.ridge))
     state = Training(heads, schedule)
     levels, weights = torch.tensor(LEVELS, dtype=torch.float32), torch.tensor(schedule.level_weights)
-    watched = torch.split(torch.nonzero(stops.any(0))[:, 0], CHUNK)  # rows that some member stops on
+    learns = [torch.nonzero(mask)[:, 0] for mask in trains]  # the rows of each member
+    watched = _watched(stops)
+    members = torch.arange(len(trains))[:, None]
 
-    def losses(at: Tensor | slice, mask: Tensor) -> Tensor:
-        """Sum of the loss over the masked rows, (M,)."""
+    def losses(at: Tensor, heed: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums of the weighted loss over each member's rows `at` (M, B), and of the weights, both (M,)."""
         grids = heads.grids(rows.start[at], rows.ridge[at], rows.seen[at], rows.types[at])
-        loss = (pinball(grids, rows.logs[at], levels, weights) / heads.scale).mean(-1)  # (M, rows)
-        return (loss * mask[:, at]).sum(1)
+        loss = (pinball(grids, rows.logs[at], levels, weights) / heads.scale).mean(-1)  # (M, B)
+        own = heed[members, at]
+        return (loss * own).sum(1), own.sum(1)
 
     def stopping_losses() -> Tensor:
         heads.eval()
         with torch.no_grad():
-            return torch.stack([losses(at, stops) for at in watched]).sum(0) / stops.sum(1).clamp_min(1)
+            parts = [losses(at, stops) for at in watched]
+        return torch.stack([loss for loss, _ in parts]).sum(0) / stops.sum(1).clamp_min(1)
 
     earlier = checkpoint.load(NAME) if checkpoint else None
     if earlier is None:
@@ -141,10 +145,10 @@ def train_networks(
         for group in state.optimiser.param_groups:
             group["lr"] = schedule.rate(state.epoch)
         heads.train()
-        order: Tensor = torch.randperm(len(rows.ridge), generator=state.draw)
-        for at in order.split(schedule.batch):  # type: ignore[no-untyped-call]
+        for at in _batches(learns, schedule.batch, state.draw):
             state.optimiser.zero_grad(set_to_none=True)
-            (losses(at, trains) / trains[:, at].sum(1).clamp_min(1)).sum().backward()  # type: ignore[no-untyped-call]
+            loss, size = losses(at, trains)
+            (loss / size.clamp_min(1e-6)).sum().backward()  # type: ignore[no-untyped-call]
             state.optimiser.step()
         _keep_better(state, stopping_losses())
         if checkpoint:
@@ -153,6 +157,21 @@ def train_networks(
     heads.members.load_state_dict(state.kept)
     heads.eval()
     return state.epoch
+
+
+def _batches(own: list[Tensor], size: int, draw: torch.Generator) -> Iterator[Tensor]:
+    """Rows that each member learns from next, (M, <= size): its own in random order, as many as the poorest has."""
+    fewest = min(map(len, own))
+    order = torch.stack([at[torch.randperm(len(at), generator=draw)[:fewest]] for at in own])
+    return iter(order.split(size, dim=1))  # type: ignore[no-untyped-call]
+
+
+def _watched(stops: Tensor) -> Sequence[Tensor]:
+    """The rows that each member stops on, (M, <= CHUNK / M) at a time; filled up with rows of no weight."""
+    most = max(int((stops > 0).sum(1).max()), 1)
+    order: Tensor = (stops > 0).to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
+    parts: Sequence[Tensor] = order.split(max(CHUNK // len(stops), 1), dim=1)  # type: ignore[no-untyped-call]
+    return parts
 
 
 def _keep_better(state: Training, now: Tensor) -> None:

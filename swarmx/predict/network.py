@@ -156,7 +156,9 @@ class Members(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            x = functional.dropout(functional.silu(x @ weight + bias), self.dropout, self.training)
+            x = functional.silu(x @ weight + bias)
+            if self.training:  # one mask for all members: they look at other rows, and drawing is a third of the work
+                x = x * functional.dropout(torch.ones(x.shape[1:], device=x.device), self.dropout)
         out: Tensor = x @ self.weights[-1] + self.biases[-1]
         return out
 
@@ -227,11 +229,15 @@ class Heads(nn.Module):
         return torch.where((type_id > 0)[:, None], known, unknown)
 
     def grids(self, start: Tensor, ridge: Tensor, seen: Tensor, type_id: Tensor) -> Tensor:
-        """Log quantiles of every member, (M, N, T, K), from the start (N, T, K) and the ridge predictions (N, T)."""
-        n, t = ridge.shape
-        typed = (type_id > 0)[:, None].to(seen.dtype)
-        x = torch.cat((seen, ridge / self.scale, typed), dim=1)
-        raw = self.members(x.expand(self.config.members, n, x.shape[1])).reshape(-1, n, t, len(LEVELS))
+        """Log quantiles of every member, (M, N, T, K), from the start (N, T, K) and the ridge predictions (N, T).
+
+        The arguments may have a first axis of M, where each member looks at rows of its own.
+        """
+        typed = (type_id > 0)[..., None].to(seen.dtype)
+        x = torch.cat((seen, ridge / self.scale, typed), dim=-1)
+        if x.dim() == 2:
+            x = x.expand(self.config.members, x.shape[0], x.shape[1])
+        raw = self.members(x).reshape(x.shape[0], x.shape[1], ridge.shape[-1], len(LEVELS))
         return stretched(start, raw, self.scale[:, None])
 
     def forward(
@@ -277,7 +283,7 @@ def pinball(log_values: Tensor, observed: Tensor, levels: Tensor, weights: Tenso
     Koenker and Bassett (1978), Regression Quantiles.
     """
     gap = observed[..., None] - log_values
-    return (torch.maximum(levels * gap, (levels - 1) * gap) * weights).sum(-1)
+    return ((levels * gap + functional.relu(-gap)) * weights).sum(-1)
 
 
 def level_weights(levels: Sequence[float] | NDArray[np.float64] = LEVELS) -> NDArray[np.float64]:
