@@ -91,16 +91,24 @@ class Picture:
             self.pool.report(self._state(self.endpoints[address], known, self.clock()))
 
     async def run(self) -> None:
-        """Scrape for ever."""
+        """Scrape for ever: endpoints in turn over each round, so that picks never wait behind all of them."""
         import httpx
 
         limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
-        async with httpx.AsyncClient(limits=limits, timeout=self.rules.timeout_s, trust_env=False) as client:
+        plain = {"accept-encoding": "identity"}  # a packed page may be of any length
+        rules, asked = self.rules, dict[str, asyncio.Task[None]]()
+        async with httpx.AsyncClient(limits=limits, timeout=rules.timeout_s, headers=plain, trust_env=False) as client:
             gate = asyncio.Semaphore(AT_ONCE)
             while True:
-                await asyncio.gather(*(self._scrape(client, gate, address) for address in list(self.endpoints)))
                 self.publish()
-                await asyncio.sleep(self.rules.every_s or 1.0)
+                addresses = list(self.endpoints) if rules.every_s > 0 else []
+                for address in addresses:
+                    if address not in asked or asked[address].done():  # one that hangs is asked once at a time
+                        asked[address] = asyncio.create_task(self._scrape(client, gate, address))
+                    await asyncio.sleep(rules.every_s / len(addresses))
+                if not addresses:
+                    await asyncio.sleep(rules.every_s or 1.0)
+                asked = {address: task for address, task in asked.items() if not task.done()}
 
     def publish(self) -> None:
         """Tell the pool what is known now."""
@@ -111,8 +119,6 @@ class Picture:
     async def _scrape(self, client: httpx.AsyncClient, gate: asyncio.Semaphore, address: str) -> None:
         import httpx
 
-        if self.rules.every_s <= 0:
-            return
         async with gate:
             asked = self.clock()
             reason, load = "", None
@@ -141,7 +147,7 @@ class Picture:
             if response.status_code != 200:
                 raise ValueError(f"HTTP {response.status_code}")
             body = bytearray()
-            async for piece in response.aiter_bytes():
+            async for piece in response.aiter_raw():
                 body += piece
                 if len(body) > self.rules.max_bytes:
                     raise ValueError("too long")

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -67,12 +67,15 @@ class Backend:
     inside: int = 0
     most: int = 0
     left: int = 0  # clients that went away
+    page: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None  # what /metrics does
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.socket.getsockname()[1]}"
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        if self.page is not None and request.path == "/metrics":
+            return await self.page(request)
         self.calls += 1
         self.inside += 1
         self.most = max(self.most, self.inside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from aiohttp import ClientSession, ClientTimeout
+from aiohttp import ClientSession, ClientTimeout, web
 from envoy_rig import Backend, free_port, held_port, needs_envoy, picker_seen, rig, running_envoy, serving
 
 from swarmx.adapters.envoy.bootstrap import Bootstrap
@@ -141,6 +142,53 @@ def test_a_slow_sender_and_a_slow_reader_hold_up_nobody() -> None:
                 assert sorted(took)[5] < 0.2
                 assert await slow == 200
                 assert (await unread.read()).count(b'"choices":[{') == 20_000
+
+    asyncio.run(run())
+
+
+async def _hangs(request: web.Request) -> web.StreamResponse:
+    await asyncio.sleep(60)
+    return web.Response()
+
+
+async def _floods(request: web.Request) -> web.StreamResponse:
+    """10 MB, and packed they would be ten kilobytes."""
+    return web.Response(text="# x\nvllm:num_requests_running 1\n" * 330_000)
+
+
+async def _lies(request: web.Request) -> web.StreamResponse:
+    return web.Response(text="vllm:num_requests_running -5\nvllm:num_requests_waiting 1e300\n")
+
+
+async def _unpacks(request: web.Request) -> web.StreamResponse:
+    packed = gzip.compress(b"#" * 10_000_000)
+    return web.Response(body=packed, headers={"content-encoding": "gzip"})
+
+
+async def _tells(request: web.Request) -> web.StreamResponse:
+    return web.Response(text="vllm:num_requests_running 1\nvllm:num_requests_waiting 0\n")
+
+
+def test_metrics_pages_that_hang_lie_or_flood_delay_no_request() -> None:
+    pages = {"hangs": _hangs, "floods": _floods, "lies": _lies, "unpacks": _unpacks, "tells": _tells}
+    backends = [Backend(name, page=page) for name, page in pages.items()]
+    scrape = {"every_s": 0.2, "timeout_s": 0.3, "stale_s": 1.0}
+
+    async def run() -> None:
+        async with rig(backends, scheduler={"preset": "round_robin"}, scrape=scrape) as r:
+            known = r.picker.picture.known
+            await r.until(lambda: known[backends[-1].address].load is not None)
+            replies = [await r.post({"prompt": "x"}) for _ in range(40)]
+            assert {reply.status for reply in replies} == {200}
+            assert {reply.backend for reply in replies} == set(pages)  # what a page says takes nobody out
+            assert sorted(reply.took_s for reply in replies)[20] < 0.1
+            with_load = {b.name for b in backends if known[b.address].load is not None}
+            assert with_load == {"tells"}
+            text = r.picker.counters.text()
+            for reason in ("timeout", "bad_page", "no_load"):
+                assert f'scrape_failures_total{{reason="{reason}"}}' in text
+            async with r.client.get(f"http://127.0.0.1:{r.picker.pages_port}/healthz") as got:
+                assert got.status == 200
 
     asyncio.run(run())
 
