@@ -6,18 +6,23 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from swarmx.adapters.live_work import LiveDemand
 from swarmx.adapters.ray_serve.external import ServeScaler
 from swarmx.adapters.ray_serve.external_settings import ServeScalerSettings, read_serve_scaler_settings
 from swarmx.adapters.ray_serve.metrics_page import read_counts
 from swarmx.adapters.ray_serve.rest import find_token
 from swarmx.adapters.ray_serve.totals import Totals
 from swarmx.errors import BadInput
+from swarmx.scaling.live import LiveWork
+from swarmx.scaling.profiles import fit_profiles, windows_to
+from swarmx.types import Call, CallRecord
 
 RECORDED = Path(__file__).parent / "recorded"
 TOKEN = "abc123"
@@ -31,6 +36,7 @@ class Dashboard:
         self.metrics = (RECORDED / "metrics.txt").read_text()
         self.scaled: list[int] = []
         self.is_up = True
+        self.state: dict[str, Any] = {}  # what a gateway in front publishes
 
     @property
     def deployment(self) -> dict[str, Any]:
@@ -52,6 +58,8 @@ class Dashboard:
     async def answer(self, request: web.Request) -> web.Response:
         if request.path == "/metrics":
             return web.Response(text=self.metrics) if self.is_up else web.Response(status=503)
+        if request.path == "/state/LLM":
+            return web.json_response(self.state)
         if request.headers.get("authorization") != f"Bearer {TOKEN}":
             return web.Response(status=401, text="Unauthorized: Missing authentication token")
         if request.path == "/api/prometheus/sd":
@@ -126,6 +134,38 @@ def test_load_brings_replicas_and_its_end_takes_them_away(dashboard: Dashboard) 
             before = list(dashboard.scaled)
             await scaler.look(now + 2)
             assert dashboard.scaled == before, "nothing is said twice"
+
+    asyncio.run(run())
+
+
+def test_calls_that_live_workflows_will_cause_order_replicas_before_they_come(dashboard: Dashboard) -> None:
+    log = []
+    for i in range(30):  # plans of 10 s at another model, then eight calls of 30 s here
+        plan = CallRecord(f"{i}/p", "plan", 100.0 * i, "ok", f"w{i}", type="plan", dispatched_s=100.0 * i,
+                          finished_s=100.0 * i + 10)  # fmt: skip
+        log.append(plan)
+        for k in range(8):
+            at = 100.0 * i + 10
+            log.append(replace(plan, call_id=f"{i}/{k}", model="LLM", type="write", parent_id=f"{i}/p", arrival_s=at,
+                               dispatched_s=at, finished_s=at + 30))  # fmt: skip
+    book = LiveDemand(LiveWork(fit_profiles(log, windows_to(15.0))))
+    for i in range(2):
+        book.arrived(Call(f"run{i}", "plan", 0.0, type="plan", workflow_id=f"run{i}"), None, 0.0)
+        book.started(f"run{i}", 0.0)
+
+    async def run() -> None:
+        async with dashboard.served() as scaler:
+            dashboard.load(0, 0, 0, 0)
+            await scaler.look(1000.0)
+            assert dashboard.scaled == []
+            url = f"http://127.0.0.1:{dashboard.port}/state/LLM"
+            scaler.settings = scaler.settings.model_copy(update={"demand": (url,)})
+            dashboard.state = {"demand": book.page(0.0)}
+            await scaler.look(1005.0)
+            assert dashboard.scaled[-1] >= 4  # sixteen calls on slots of four
+            dashboard.state = {"demand": {"book": "?"}}
+            await scaler.look(1010.0)
+            assert len(dashboard.scaled) == 1  # what cannot be read is no reason to lower
 
     asyncio.run(run())
 
