@@ -46,10 +46,11 @@ class ScrapeRules:
 
 @dataclass(slots=True)
 class Known:
-    """What is known of one endpoint beyond its configuration."""
+    """What is known of one endpoint beyond its configuration. others : calls there that are not ours"""
 
     load: Load | None = None
     load_s: float = 0.0
+    others: int = 0
     slots: int | None = None
     refused: int = 0
     failed: int = 0
@@ -120,7 +121,7 @@ class Picture:
         import httpx
 
         async with gate:
-            asked = self.clock()
+            asked, ours = self.clock(), self._ours(address)
             reason, load = "", None
             try:
                 async with asyncio.timeout(self.rules.timeout_s):
@@ -138,8 +139,16 @@ class Picture:
             known.refused = known.refused + 1 if reason == "refused" else 0
             if load is not None:
                 known.load, known.load_s = load, asked
+                ours |= self._ours(address)  # the page may or may not hold those that began or ended meanwhile
+                known.others = max(0, load.running + load.waiting - len(ours))
                 if load.waiting > 0 and load.running > 0:  # a queue forms only where all slots are taken
                     known.slots = load.running
+                self.pool.report(self._state(self.endpoints[address], known, self.clock()))
+
+    def _ours(self, address: str) -> frozenset[str]:
+        """Our calls there."""
+        cluster = self.pool.lanes.cluster
+        return cluster.on(address) if address in cluster.index else frozenset()
 
     async def _page(self, client: httpx.AsyncClient, address: str) -> str:
         """Raises ValueError when the page is not a metrics page of acceptable length."""
@@ -154,10 +163,11 @@ class Picture:
         return body.decode("utf-8", "replace")
 
     def _state(self, e: Endpoint, known: Known, now: float) -> ReplicaState:
-        load = known.load
-        fresh = load is not None and now - known.load_s <= self.rules.stale_s
-        capacity = e.kv_capacity_tokens or (load.kv_capacity_tokens if load else None) or LARGE
-        mine = len(self.pool.lanes.cluster.on(e.address)) if e.address in self.pool.lanes.cluster.index else 0
+        """Our calls are counted as they are now, the others as in the last report."""
+        load = known.load if known.load is not None and now - known.load_s <= self.rules.stale_s else None
+        capacity = e.kv_capacity_tokens or (known.load.kv_capacity_tokens if known.load else None) or LARGE
+        here = len(self._ours(e.address)) + (known.others if load else 0)
+        waiting = min(load.waiting, here) if load else 0
         return ReplicaState(
             id=e.address,
             model=self.rules.model,
@@ -165,11 +175,11 @@ class Picture:
             slots=e.slots or known.slots or self.rules.slots,
             context_tokens=e.context_tokens or self.rules.context_tokens,
             kv_capacity_tokens=capacity,
-            running=load.running if fresh and load else mine,
-            waiting=load.waiting if fresh and load else 0,
-            kv_tokens=int(load.kv_share * capacity) if fresh and load and capacity < LARGE else 0,
+            running=here - waiting,
+            waiting=waiting,
+            kv_tokens=int(load.kv_share * capacity) if load and capacity < LARGE else 0,
             draining=e.draining,
             breaker_open=known.refused >= self.rules.refused_after or now < known.closed_until_s,
             speed=e.speed,
-            reported_s=known.load_s if fresh else now,
+            reported_s=now,
         )

@@ -16,6 +16,7 @@ from swarmx.adapters.envoy.lanes import Lanes
 from swarmx.adapters.envoy.pool import PickLimits, Pool
 from swarmx.adapters.envoy.scrape import Picture, ScrapeRules
 from swarmx.errors import BadInput
+from swarmx.types import Call
 
 Handler = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -185,6 +186,36 @@ def test_a_report_that_is_too_old_no_longer_counts() -> None:
             task.cancel()
             now[0] += 0.6
             assert (picture.states()[0].running, picture.states()[0].waiting) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_a_call_that_ends_while_its_endpoint_is_asked_is_not_taken_for_somebody_elses() -> None:
+    """Else its slot stays closed until the next report, half a second, which is as long as many a call."""
+
+    async def run() -> None:
+        ended = asyncio.Event()
+
+        async def slow(writer: asyncio.StreamWriter) -> None:
+            text = "vllm:num_requests_running 3\nvllm:num_requests_waiting 0\n"  # two of ours and another one
+            pool.end(ride, "ok")
+            await says(text)(writer)
+            ended.set()
+
+        async with page(slow) as address:
+            picture = _picture([address], every_s=0.05, timeout_s=1.0)
+            pool = picture.pool
+            ride, other = [await pool.pick(Call(name, "m", pool.clock()), None, 0.0) for name in "ab"]
+            task = asyncio.create_task(picture.run())
+            await until(lambda: picture.known[address].load is not None)
+            task.cancel()
+            assert ended.is_set() and picture.known[address].others == 1
+            (state,) = pool.lanes.cluster.states
+            assert state.running == 2 and pool.lanes.cluster.on(address) == {other.call.id}
+            picture.publish()  # an old report says no more of our calls than the book does
+            pool.end(other, "ok")
+            picture.publish()
+            assert pool.lanes.cluster.states[0].running == 1
 
     asyncio.run(run())
 
