@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import re
+from array import array
 from collections.abc import Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,24 +140,33 @@ class TextEncoder:
         return found
 
     def embed(self, texts: Sequence[str]) -> Floats:
-        """Embeddings, (N, width); equal texts are computed once, known ones not at all."""
+        """Embeddings, (N, width); what is known of a text, or of its two ends, is not computed again.
+
+        A transformer's states do not add up over parts of a text, so what is kept is the result for the tokens that it
+        sees: texts that differ in the middle alone share one.
+        """
         keys = [digest((text,)) for text in texts]
         rows: dict[bytes, Floats] = {}
-        missing: dict[bytes, list[int]] = {}
-        for key, text in zip(keys, texts, strict=True):
-            if key in rows or key in missing:
-                continue
+        waiting: dict[bytes, tuple[list[int], list[bytes]]] = {}  # digest of tokens -> those, texts that end so
+        for key, text in dict(zip(keys, texts, strict=True)).items():
             row = self.cache.get(key)
             if row is None:
-                missing[key] = self.ids(text)
-            else:
-                rows[key] = row
-        waiting = sorted(missing, key=lambda key: len(missing[key]))
-        for start in range(0, len(waiting), BATCH):
-            part = waiting[start : start + BATCH]
-            for key, row in zip(part, self._run([missing[key] for key in part]), strict=True):
-                rows[key] = row
+                ids = self.ids(text)
+                ends = blake2b(array("I", ids), digest_size=16).digest()
+                row = self.cache.get(ends)
+                if row is None:
+                    waiting.setdefault(ends, (ids, []))[1].append(key)
+                    continue
                 self.cache.put(key, row, row.nbytes)
+            rows[key] = row
+        order = sorted(waiting, key=lambda ends: len(waiting[ends][0]))
+        for start in range(0, len(order), BATCH):
+            part = order[start : start + BATCH]
+            for ends, found in zip(part, self._run([waiting[ends][0] for ends in part]), strict=True):
+                row = found.copy()  # not the whole batch
+                for key in (ends, *waiting[ends][1]):
+                    rows[key] = row
+                    self.cache.put(key, row, row.nbytes)
         return np.array([rows[key] for key in keys], np.float32).reshape(len(keys), self.width)
 
     def _run(self, batch: list[list[int]]) -> Any:

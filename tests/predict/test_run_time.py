@@ -55,6 +55,22 @@ def test_ends_alone_give_the_ids_of_the_whole_text(encoder: TextEncoder, words: 
         assert encoder.ids(text) == wanted
 
 
+def test_texts_with_equal_ends_share_an_embedding_and_each_keeps_its_own() -> None:
+    encoder = TextEncoder.load(shipped())
+    ends = prose(400, 1), prose(400, 2)
+    texts = [f"{ends[0]} {prose(300, seed)} {ends[1]}" for seed in range(3, 6)]
+    apart = np.concatenate([TextEncoder.load(shipped(), cache_bytes=0).embed([text]) for text in [*texts, "Hi."]])
+    for _ in range(2):
+        np.testing.assert_allclose(encoder.embed([*texts, "Hi.", texts[0]])[:4], apart, rtol=1e-5, atol=1e-6)
+    runs: list[int] = []
+    graph = encoder._run
+    encoder._run = lambda batch: (runs.append(len(batch)), graph(batch))[1]  # type: ignore[method-assign]
+    encoder.embed([f"{ends[0]} {prose(300, 7)} {ends[1]}"])
+    assert runs == [] and np.array_equal(encoder.embed(texts)[0], encoder.embed(texts)[2])
+    encoder.embed(["Ho."])
+    assert runs == [1]
+
+
 def test_a_text_without_spaces_still_has_both_ends(encoder: TextEncoder) -> None:
     assert len(encoder.ids("ab1" * 5000)) == encoder.head + encoder.tail
     assert encoder.ids("") == [] and len(encoder.ids("a")) == 1
