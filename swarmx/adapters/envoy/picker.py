@@ -260,6 +260,7 @@ async def run_picker(settings: PickerSettings, stopped: asyncio.Event) -> None:
     with contextlib.suppress(asyncio.CancelledError):
         await stopped.wait()
     await picker.stop()
+    gc.unfreeze()  # else some libraries count it as leaked when the process ends
 
 
 def _complain(task: asyncio.Task[None]) -> None:
