@@ -17,6 +17,8 @@ NOTE = (
     "be high, the workflow P95 low. Replicas count from their order to their end."
 )
 SIZE = (560, 360)
+FAR = 6.0  # a policy whose every workflow P95 is above so many times the best would leave no room for the others
+SHORT = {"throughput_and_load": "throughput, load"}
 
 
 def head(report: Report) -> str:
@@ -43,13 +45,15 @@ def frontiers(report: Report) -> str:
 def _regime(report: Report, suite: str, regime: str) -> str:
     rows = scaling.rows_of(report, suite, regime)
     calls = {scaling.label(row): row for row in scaling.rows_of(report, suite, regime, "call")}
+    near, far = near_rows(rows)
+    note = f", without {' and '.join(name.replace('_', ' ') for name in far)}" if far else ""
 
     def attainment(row: Row) -> float:
         return (calls[scaling.label(row)].slo_attainment or 0.0) * 100
 
-    kept = picture(rows, attainment, "calls within their limits, %")
-    late = picture(rows, lambda row: row.p95_s, "workflow P95", log=True)
-    pictures = pair([figure(f"{regime}: attainment", kept), figure(f"{regime}: workflow P95", late)])
+    kept = picture(near, attainment, "calls within their limits, %")
+    late = picture(near, lambda row: row.p95_s, "workflow P95", log=True)
+    pictures = pair([figure(f"{regime}: attainment{note}", kept), figure(f"{regime}: workflow P95{note}", late)])
     return pictures + _table(
         rows, {scaling.label(row): scaling.cells_of(row, calls.get(scaling.label(row))) for row in rows}
     )
@@ -59,7 +63,7 @@ def drawing(report: Report) -> str:
     """The pictures of every regime as one SVG that stands alone. Raises ValueError without a scaling suite."""
     blocks = []
     for suite, regime in scaling.regimes(report):
-        rows = scaling.rows_of(report, suite, regime)
+        rows, _ = near_rows(scaling.rows_of(report, suite, regime))
         calls = {scaling.label(row): row for row in scaling.rows_of(report, suite, regime, "call")}
         kept = {name: (call.slo_attainment or 0.0) * 100 for name, call in calls.items()}
         pair_ = (
@@ -82,6 +86,16 @@ def drawing(report: Report) -> str:
     )
 
 
+def near_rows(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
+    """(rows of policies that come within `FAR` of the best workflow P95, names of the others)."""
+    best: dict[str, float] = {}
+    for row in rows:
+        best[family(row.policy)] = min(row.p95_s, best.get(family(row.policy), row.p95_s))
+    limit = FAR * min(best.values(), default=0.0)
+    far = [name for name, p95 in best.items() if p95 > limit]
+    return [row for row in rows if family(row.policy) not in far], far
+
+
 def picture(rows: Sequence[Row], value: Callable[[Row], float], title: str, log: bool = False) -> str:
     """One line per policy over its settings, against mean replicas; a single setting is a dot."""
     families: dict[str, list[tuple[float, float]]] = {}
@@ -90,7 +104,7 @@ def picture(rows: Sequence[Row], value: Callable[[Row], float], title: str, log:
             continue  # one curve for each policy; other forecasts stand in the table
         families.setdefault(family(row.policy), []).append((scaling.price_rate(row), value(row)))
     order = sorted(families, key=lambda name: (name == OURS, name))  # ours is drawn on top
-    series = [Series(name, name.replace("_", " "), families[name]) for name in order]
+    series = [Series(name, SHORT.get(name, name.replace("_", " ")), families[name]) for name in order]
     x = _linear("mean replicas at their price", [p for s in series for p, _ in s.points])
     values = [v for s in series for _, v in s.points]
     return lines(series, x, log_axis(title, values, " s") if log else _linear(title, values), SIZE)

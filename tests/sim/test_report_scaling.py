@@ -10,7 +10,7 @@ from rich.console import Console
 
 from swarmx.sim import report_text
 from swarmx.sim.report import Meta, Report, Row
-from swarmx.sim.report_frontier import drawing
+from swarmx.sim.report_frontier import drawing, near_rows
 from swarmx.sim.report_html import render
 from swarmx.sim.report_markdown import summary
 from swarmx.sim.report_scaling import parted, saving, sentences
@@ -66,6 +66,35 @@ def test_the_table_shows_policies_as_they_come_and_the_page_every_setting() -> N
     assert "tail demand(level=0.5)" in page
     assert page.count("<svg") == 2
     assert 'data-p="tail_demand"' in page
+
+
+def test_a_narrow_terminal_cuts_nothing_off() -> None:
+    whole = report(ratio=0.7, low=0.6, high=0.8, limit=1.0)
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(report_text.table(whole, SUITE, "bursts", 80))
+    shown = console.export_text()
+    assert "≤0.70 [0.60,0.80]" in shown
+    assert "…" not in shown
+    assert all(name in shown for name in ("P50", "P95", "P99", "in SLO", "repl.", "flaps"))
+
+
+def test_at_equal_attainment_is_marked_where_no_setting_has_the_latency() -> None:
+    whole = report()
+    whole.rows[0].extra.update({"tail_demand_at_equal_attainment_ratio": 0.85})
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(report_text.table(whole, SUITE, "bursts", 80))
+    assert "0.85*" in console.export_text()
+
+
+def test_a_policy_far_from_all_others_is_named_and_not_drawn() -> None:
+    whole = report(ratio=0.7)
+    rows = [*whole.rows, *(row("fixed", 5000.0, 3.0, level) for level in ("workflow", "call"))]
+    near, far = near_rows([r for r in rows if r.level == "workflow"])
+    assert far == ["fixed"]
+    assert {r.policy for r in near} == {r.policy for r in whole.rows}
+    page = render(Report(META, rows))
+    assert "workflow P95, without fixed" in page
+    assert page.count('class="series p-fixed"') == 0
 
 
 def test_suites_of_scalers_and_of_routers_are_told_apart() -> None:

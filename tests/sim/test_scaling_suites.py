@@ -15,7 +15,7 @@ from swarmx.sim.report_text import verdict
 from swarmx.sim.scaling.agents import agents
 from swarmx.sim.suites import FULL, QUICK, SUITES, Material
 from swarmx.sim.suites.evaluation import evaluate
-from swarmx.sim.suites.scaling import CURVES, Scaling, family
+from swarmx.sim.suites.scaling import CURVES, QUICK_POLICIES, Scaling, family
 from swarmx.sim.suites.scaling_regimes import ARRIVALS
 from swarmx.sim.suites.summary import rows_of
 
@@ -37,6 +37,12 @@ def test_every_suite_has_a_cell_for_each_policy_regime_and_seed(name: str) -> No
 def test_chosen_policies_run_beside_the_references() -> None:
     cells = SCALING["scaling_agents"].cells(NOTHING, QUICK.only(["tail_demand"]))
     assert {family(c.policy) for c in cells} == {"tail_demand", "hpa", "queue_length", "keda_latency", "clairvoyant"}
+
+
+def test_a_quick_run_holds_the_references_and_the_commonest_rivals() -> None:
+    cells = SCALING["scaling_agents"].cells(NOTHING, QUICK)
+    assert {family(c.policy) for c in cells} == set(QUICK_POLICIES)
+    assert {c.seed for c in cells} == set(QUICK.seeds)
 
 
 def test_the_same_seed_gives_every_policy_the_same_arrivals() -> None:

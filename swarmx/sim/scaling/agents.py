@@ -214,16 +214,16 @@ def fan_out_run(name: str, mean: float, rng: np.random.Generator) -> SimWorkflow
     return SimWorkflow(name, 0.0, tuple(calls), kind="research")
 
 
-def two_phase(seed: int, machines: int = 48, cold_s: float = 30.0) -> Scenario:
+def two_phase(seed: int, machines: int = 48, cold_s: float = 30.0, share: float = 1.0) -> Scenario:
     """48 machines for two pools; halfway, fewer workflows arrive and each fans out more than twice as far.
 
-    Profiles come from the first phase alone.
+    Profiles come from the first phase alone. share : of each phase's workflows
     """
     rng = np.random.default_rng([seed, 1])
     runs: list[SimWorkflow] = []
     now = 0.0
     for rate, mean, count in PHASES:
-        for _ in range(count):
+        for _ in range(round(share * count)):
             now += float(rng.exponential(1 / rate))
             runs.append(replace(fan_out_run(f"w{len(runs)}", mean, rng), arrival_s=now))
     cold = ColdStart(cold_s, 0.1)

@@ -57,5 +57,5 @@ def kinds() -> Mapping[str, Build]:
 
 
 def phases() -> Mapping[str, Build]:
-    """Two pools under one budget; its length is fixed."""
-    return {"two_phase": lambda seed, span_s: two_phase(seed)}
+    """Two pools under one budget: 300 workflows in each phase, half of them in less than an hour's span."""
+    return {"two_phase": lambda seed, span_s: two_phase(seed, share=1.0 if span_s >= 3600 else 0.5)}
