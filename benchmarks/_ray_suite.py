@@ -1,4 +1,4 @@
-"""Emulated engines inside Ray Serve and the seeded agent workload of `_http_suite`, for ray.py."""
+"""Emulated engines inside Ray Serve and a seeded agent workload of prompts as in `_http_suite`, for ray.py."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from _http_suite import BATCH_SHARE, PREFILL_S, TOKEN_S, Outcome, Piece, Run, a_
 
 from swarmx import client
 from swarmx.adapters.mock_replica import HiddenRule
+from swarmx.sim.cluster import het_speeds
 from swarmx.types import CallRecord
 
 APP, ENGINE = "bench", "Engine"
-SPEEDS = (1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.25, 0.25)
+SPEEDS = tuple(het_speeds())  # the mixed fleet of the evaluation: 4 each at 1, 0.6 and 0.35
 SLOTS = 1
-RULE = HiddenRule(mean_tokens=120, cv=1.0, rho2=0.7, seed=3)
+RULE = HiddenRule(mean_tokens=120, cv=2.0, rho2=0.7, seed=3)  # over these prompts: mean 98, CV 1.3, median 59
+WIDTHS = (2, 6)  # pieces of work between a plan and a merge
+CALLS_PER_RUN = 2 + sum(WIDTHS) / 2
 SETTINGS = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -35,6 +38,18 @@ def capacity_per_s(scale: float) -> float:
     mean_tokens = float(np.mean([RULE.length(f"user: {a_prompt(rng)}") for _ in range(4000)]))
     token_s = scale * TOKEN_S * (1 + BATCH_SHARE * (SLOTS - 1))
     return sum(SLOTS * speed / (mean_tokens * token_s) for speed in SPEEDS)
+
+
+def workload(seed: int, runs: int, rate_per_s: float) -> list[Run]:
+    """Agents that plan, work on some pieces at once and merge. rate_per_s : of workflows, which come at random"""
+    rng = np.random.default_rng(seed)
+    made = []
+    for i, at in enumerate(np.cumsum(rng.exponential(1 / rate_per_s, runs))):
+        width = int(rng.integers(WIDTHS[0], WIDTHS[1] + 1))
+        work = [Piece("work", a_prompt(rng), (0,)) for _ in range(width)]
+        merge = Piece("merge", a_prompt(rng), tuple(range(1, width + 1)))
+        made.append(Run(f"w{seed}-{i}", float(at), (Piece("plan", a_prompt(rng)), *work, merge)))
+    return made
 
 
 def training_records(count: int, seed: int) -> list[CallRecord]:
@@ -101,7 +116,7 @@ class Cluster:
 async def drive(handle: Any, runs: Sequence[Run], warm: int) -> Outcome:
     """Make the workflows' calls at their times; the first `warm` workflows are not counted."""
     outcome, loop = Outcome(), asyncio.get_running_loop()
-    begin = loop.time()
+    begin, took = loop.time(), dict[str, float]()
 
     async def one(run: Run, counted: bool) -> None:
         await asyncio.sleep(max(0.0, begin + run.at_s - loop.time()))
@@ -112,7 +127,7 @@ async def drive(handle: Any, runs: Sequence[Run], warm: int) -> Outcome:
                 ends.append(asyncio.create_task(call(piece, [ends[i] for i in piece.after], counted)))
             await asyncio.gather(*ends)
         if counted:
-            outcome.run_s.append(loop.time() - begin - run.at_s)
+            took[run.id] = loop.time() - begin - run.at_s
 
     async def call(piece: Piece, waits: list[asyncio.Task[None]], counted: bool) -> None:
         await asyncio.gather(*waits)
@@ -127,6 +142,7 @@ async def drive(handle: Any, runs: Sequence[Run], warm: int) -> Outcome:
             outcome.call_s.append(loop.time() - started)
 
     await asyncio.gather(*(one(run, i >= warm) for i, run in enumerate(runs)))
+    outcome.run_s = [took[run.id] for run in runs[warm:]]  # in the workflows' order, so that routers compare by pairs
     return outcome
 
 
@@ -142,6 +158,14 @@ async def ready(handle: Any, late: bool, within_s: float = 60.0) -> None:
             return
         await asyncio.sleep(0.1)
     raise RuntimeError("the router did not become ready")
+
+
+async def hand_overs(handle: Any, calls: int = 120) -> list[float]:
+    """Milliseconds for which a slot stood empty between two calls, while others waited for one."""
+    rng = np.random.default_rng(5)
+    answers = await asyncio.gather(*(handle.remote(a_prompt(rng)) for _ in range(calls)))
+    waited = answers[len(SPEEDS) : calls - 2 * len(SPEEDS)]  # neither those that found slots free nor the last ones
+    return [1e3 * answer["idle_s"] for answer in waited if answer["idle_s"] is not None]
 
 
 async def latencies(handles: dict[str, Any], pairs: int) -> dict[str, list[float]]:

@@ -1,10 +1,11 @@
-"""Chats through Ray Serve LLM's own server and ingress code, on an emulated mixed fleet, under several request routers.
+"""Chats with shared beginnings through Ray Serve LLM's own server and ingress code, under several request routers.
 
-    PYTHONPATH=tests/adapters/ray:tests/adapters/ray/llm_stub python benchmarks/ray_llm.py [--calls 200] [--only late]
+    PYTHONPATH=tests/adapters/ray:tests/adapters/ray/llm_stub python benchmarks/ray_llm.py [--calls 240] [--only late]
 
-Three replicas of speeds 1, 1/2 and 1/4 with four slots each; prompts begin with one of twelve long system prompts,
-whose blocks a replica keeps for its next call. Same prompts and arrival times for every router. The engine sleeps by
-the simulator's model, and the protocol models stand in for vLLM's: what is measured is routing, not an LLM.
+Three replicas of speeds 1, 1/2 and 1/4 with four slots each. Every prompt begins with one of 24 system prompts of about
+a thousand tokens; a replica keeps as many of them as its KV cache has room for, about eight, and what it has not kept
+it reads again, for as long as half an answer takes. Same prompts and arrival times for every router. The engine sleeps
+by the simulator's model, and small classes stand in for the protocol models of vLLM: what is measured is routing.
 """
 
 from __future__ import annotations
@@ -22,17 +23,22 @@ import numpy as np
 
 from swarmx.adapters.ray_serve.settings import router_config
 
-LOAD = 0.75  # of what the fleet can serve with full slots
-PREFIXES, PREFIX_WORDS = 12, 400
+LOAD = 0.9  # of what the fleet could serve with full slots if it kept no prompt
+PREFIXES, PREFIX_WORDS = 24, 700
+WARM = 60  # first calls, which are not counted: caches fill and speeds are learned
+RESAMPLES = 500
 WORDS = ("plan", "code", "test", "merge", "cache", "queue", "graph", "token", "index", "shard", "parse", "stream")
+REFERENCE = "serve power of two"
 
 
 def routers() -> dict[str, Any]:
     from ray.serve.config import RequestRouterConfig
     from ray.serve.llm.request_router import PrefixCacheAffinityRouter
 
-    prefix = {"request_router_class": PrefixCacheAffinityRouter, "request_router_kwargs": {"imbalanced_threshold": 4}}
-    found: dict[str, Any] = {"power of two": None, "prefix affinity": RequestRouterConfig(**prefix)}
+    found: dict[str, Any] = {REFERENCE: None}
+    for name, kwargs in (("default", {}), ("threshold 4", {"imbalanced_threshold": 4})):
+        prefix = {"request_router_class": PrefixCacheAffinityRouter, "request_router_kwargs": kwargs}
+        found[f"prefix affinity, {name}"] = RequestRouterConfig(**prefix)
     for name in ("least_outstanding_per_speed", "push", "late"):
         found[f"swarmx {name}"] = router_config(name, config={"start_s": 60.0})
     return found
@@ -46,16 +52,17 @@ def prompts(count: int, seed: int) -> list[str]:
 
 
 def rate(texts: list[str]) -> float:
-    """Calls a second at that load, uncached."""
+    """Calls a second at that load, nothing cached."""
     import llm_app
 
     c = llm_app.CONSTANTS
     tokens = np.mean([llm_app.RULE.length(text) for text in texts])
-    seconds = tokens * (c.a + c.b * llm_app.SLOTS) + c.p * len(texts[0]) / 4
+    seconds = tokens * (c.a + c.b * llm_app.SLOTS) + llm_app.SLOTS * c.p * len(texts[0]) / 4  # prefill stalls all slots
     return LOAD * llm_app.SLOTS * sum(llm_app.SPEEDS) / float(seconds)
 
 
 async def drive(handle: Any, texts: list[str], per_s: float, seed: int) -> list[float]:
+    """Seconds of each call, those of the warm-up left out; all routers see the same calls at the same times."""
     draw = np.random.default_rng(seed)
 
     async def one(text: str) -> float:
@@ -69,12 +76,30 @@ async def drive(handle: Any, texts: list[str], per_s: float, seed: int) -> list[
     for text in texts:
         calls.append(asyncio.create_task(one(text)))
         await asyncio.sleep(draw.exponential(1 / per_s))
-    return list(await asyncio.gather(*calls))
+    return list(await asyncio.gather(*calls))[WARM:]
+
+
+def row(took: list[float], reference: list[float] | None) -> dict[str, Any]:
+    """Quantiles, and the P99 and the mean relative to the reference's with 95 % intervals over paired calls."""
+    names = ("p50_s", "p95_s", "p99_s")
+    found: dict[str, Any] = {
+        n: round(float(v), 3) for n, v in zip(names, np.quantile(took, (0.5, 0.95, 0.99)), strict=True)
+    }
+    if reference is None:
+        return found
+    ours, theirs, draw = np.array(took), np.array(reference), np.random.default_rng(0)
+    picks = draw.integers(0, ours.size, (RESAMPLES, ours.size))
+    for name, measure in (("p99", lambda v: np.quantile(v, 0.99, axis=-1)), ("mean", lambda v: v.mean(axis=-1))):
+        draws = measure(ours[picks]) / measure(theirs[picks])
+        low, high = np.quantile(draws, (0.025, 0.975))
+        ratio = float(measure(ours) / measure(theirs))
+        found[f"{name}_ratio"] = [round(float(v), 3) for v in (ratio, low, high)]
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--calls", type=int, default=240)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", help="routers whose names hold one of these words, by commas")
     parser.add_argument("--json", action="store_true")
@@ -89,19 +114,19 @@ def main() -> None:
     local = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": 16, "include_dashboard": False}
     ray.init(log_to_driver=False, runtime_env=environment, **local)
     serve.start(proxy_location="Disabled")
-    texts = prompts(asked.calls, asked.seed)
-    per_s, rows = rate(texts), {}
+    texts = prompts(asked.calls + WARM, asked.seed)
+    per_s, rows, reference = rate(texts), {}, None
     for name, router in routers().items():
         if asked.only and not any(word in name for word in asked.only.split(",")):
             continue
         handle = serve.run(llm_app.app(router, path), name="llm", route_prefix=None)
         took = asyncio.run(drive(handle, texts, per_s, asked.seed))
-        rows[name] = dict(zip(("p50_s", "p95_s", "p99_s"), np.quantile(took, (0.5, 0.95, 0.99)).round(3), strict=True))
+        rows[name] = row(took, reference)
+        reference = took if name == REFERENCE else reference
         serve.delete("llm")
-        if not asked.json:
-            print(f"{name:40}", *(f"{k} {v:.3f}" for k, v in rows[name].items()), flush=True)
+        print(f"{name:40} {json.dumps(rows[name])}", file=sys.stderr, flush=True)
     if asked.json:
-        print(json.dumps({"calls": asked.calls, "per_s": per_s, "rows": rows}))
+        print(json.dumps({"calls": asked.calls, "seed": asked.seed, "per_s": per_s, "rows": rows}))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 from swarmx.types import Receipt
 
 log = logging.getLogger(__name__)
-NAME = "receipts.jsonl"
+NAME, OLD_NAME = "receipts.jsonl", "receipts.old.jsonl"
 ROTATE_BYTES = 64 * 2**20
 
 
@@ -60,7 +60,7 @@ class ReceiptStore:
             path = self.directory / NAME
             try:
                 if path.exists() and path.stat().st_size > ROTATE_BYTES:
-                    path.replace(path.with_suffix(".old.jsonl"))
+                    path.replace(path.with_name(OLD_NAME))
                 with path.open("a", encoding="utf-8") as out:
                     out.writelines(lines)
             except OSError as problem:
@@ -68,11 +68,12 @@ class ReceiptStore:
 
 
 def find_receipt(directory: Path, wanted: str) -> list[dict[str, Any]]:
-    """Receipts of that id, or of the call of that id, from the files of a log directory, oldest first."""
+    """Receipts of that id, or of the call of that id, from the files of a log directory, oldest first.
+
+    Directories in it are looked into as well: where several processes log, each has one.
+    """
     found = []
-    for path in (directory / "receipts.old.jsonl", directory / NAME):
-        if not path.exists():
-            continue
+    for path in sorted([*directory.rglob(OLD_NAME), *directory.rglob(NAME)], key=lambda p: p.stat().st_mtime):
         with path.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 if wanted not in line:
@@ -83,4 +84,4 @@ def find_receipt(directory: Path, wanted: str) -> list[dict[str, Any]]:
                     continue
                 if wanted in (row.get("id"), row.get("call_id")):
                     found.append(row)
-    return found
+    return sorted(found, key=lambda row: float(row.get("decided_s", 0.0)))

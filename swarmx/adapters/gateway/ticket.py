@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from swarmx.adapters.gateway.errors import Refused
-from swarmx.types import Call, CallRecord, Prediction, Receipt, Status
+from swarmx.types import Call, CallRecord, Messages, Prediction, Receipt, Status
 
 if TYPE_CHECKING:
     from swarmx.adapters.gateway.replica import Replica
@@ -109,14 +109,19 @@ class Ticket:
         )
 
     def with_prompt(self, record: CallRecord, mode: str) -> CallRecord:
-        """The record as it is stored: "hash" the prompt, "keep" or "drop" it; "embed" keeps it until it is written."""
-        if mode == "drop":
-            return record
-        from swarmx.predict.text import text_of
+        """The record as it is stored, see `stored`."""
+        return stored(record, self.call.prompt, mode)
 
-        text = text_of(self.call.prompt)
-        kept = text if mode in ("keep", "embed") else None
-        return replace(record, prompt=kept, prompt_hash=None if mode == "keep" else _hash(text))
+
+def stored(record: CallRecord, prompt: str | Messages, mode: str) -> CallRecord:
+    """The record as it is stored: "hash" the prompt, "keep" or "drop" it; "embed" keeps it until it is written."""
+    if mode == "drop":
+        return record
+    from swarmx.predict.text import text_of
+
+    text = text_of(prompt)
+    kept = text if mode in ("keep", "embed") else None
+    return replace(record, prompt=kept, prompt_hash=None if mode == "keep" else _hash(text))
 
 
 def _hash(text: str) -> str:

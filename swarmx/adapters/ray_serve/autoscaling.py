@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from swarmx.adapters.ray_serve.deciding import Decider, decider
+from swarmx.adapters.ray_serve.demand_pages import Foreseen
 from swarmx.adapters.ray_serve.receipts import Sender
 
 log = logging.getLogger("ray.serve")
@@ -98,6 +99,7 @@ def _made(**arguments: Any) -> tuple[Decider | None, str]:
 def _reporting(made: Decider, ctx: Any) -> Sender:
     sender = Sender(ctx.app_name or "")
     made.on_receipt, made.on_failure = sender, sender.failed
+    made.foreseen = Foreseen(sender.application).demand
     return sender
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from swarmx.adapters.ray_serve.replica import Inside
 
 CHARS_PER_TOKEN = 4.0
+OUTPUT, PROMPT = ("completion_tokens", "output_tokens"), ("prompt_tokens", "input_tokens")  # fields of a usage
 _inside: ContextVar[Inside | None] = ContextVar("swarmx_inside", default=None)
 NOT_CALLS = frozenset({"record_routing_stats", "record_autoscaling_stats", "check_health", "reconfigure"})
 
@@ -99,12 +100,14 @@ def _counted(
         status = "error"
         raise
     finally:
-        book.leave(inside, status, inside.chunks if inside.tokens is None else inside.tokens)
+        book.leave(replica, inside, status, inside.chunks if inside.tokens is None else inside.tokens)
 
 
 def _whole(inside: Inside | None, result: Any) -> Any:
-    if inside is not None and inside.tokens is None:
-        inside.tokens = tokens_in(result)
+    if inside is not None:
+        if inside.tokens is None:
+            inside.tokens = tokens_in(result)
+        inside.prompt_said(_usage(result, PROMPT))
     return result
 
 
@@ -113,9 +116,10 @@ def _chunk(inside: Inside | None, chunk: Any) -> None:
         return
     inside.chunks += 1
     if inside.chunks == 1:
-        inside.on_first()
+        inside.first()
     if inside.tokens is None and (tokens := _usage(chunk)):
         inside.tokens = tokens
+        inside.prompt_said(_usage(chunk, PROMPT))
 
 
 def tokens_in(result: Any) -> int:
@@ -125,9 +129,9 @@ def tokens_in(result: Any) -> int:
     return _usage(result)
 
 
-def _usage(result: Any) -> int:
+def _usage(result: Any, names: tuple[str, str] = OUTPUT) -> int:
     usage = _field(result, "usage")
-    for name in ("completion_tokens", "output_tokens"):
+    for name in names:
         value = _field(usage, name)
         if isinstance(value, int):
             return value

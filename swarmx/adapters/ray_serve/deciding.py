@@ -21,6 +21,7 @@ from swarmx.scaling import ScalingPolicy, scaling_preset
 from swarmx.scaling.bounded import Bounds
 from swarmx.scaling.budget import DeviceKind
 from swarmx.scaling.decisions import ScaleReceipt, Want
+from swarmx.scaling.demand import PoolDemand
 from swarmx.scaling.history import History
 from swarmx.scaling.queue_length import QueueLength
 from swarmx.scaling.samples import PoolSample
@@ -47,7 +48,10 @@ class OrByCount:
 
 @dataclass(slots=True)
 class Decider:
-    """One scaler over some deployments. every_s : between decisions; units, weights : of one replica in a budget"""
+    """One scaler over some deployments. every_s : between decisions; units, weights : of one replica in a budget
+
+    foreseen : what live workflows will ask of a deployment, None where only counts are known
+    """
 
     scaler: Scaler
     bounds: Bounds
@@ -57,6 +61,7 @@ class Decider:
     weights: Mapping[str, float] = field(default_factory=dict)
     on_receipt: OnReceipt = lambda receipt: None
     on_failure: Callable[[], None] = lambda: None
+    foreseen: Callable[[str, float], PoolDemand | None] = lambda deployment, now: None
     failures: int = 0
     decisions: int = 0
     _deployments: dict[str, Deployment] = field(default_factory=dict)
@@ -85,7 +90,7 @@ class Decider:
         samples = []
         for name, ctx in contexts.items():
             deployment = self._deployments.setdefault(name, Deployment(name, self.cold_s))
-            samples.append(deployment.sample(ctx, now))
+            samples.append(replace(deployment.sample(ctx, now), demand=self.foreseen(name, now)))
         self.scaler.settings = {name: self._settings(name, ctx) for name, ctx in contexts.items()}
         for scale in self.scaler.step(samples):
             self._decided[scale.pool] = scale.target

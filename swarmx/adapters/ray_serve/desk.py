@@ -11,14 +11,16 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from swarmx.adapters.envoy.lanes import Lanes
 from swarmx.adapters.ray_serve import identity
 from swarmx.adapters.ray_serve.counters import Counters
+from swarmx.adapters.ray_serve.ride import Pending, Ride
 from swarmx.adapters.ray_serve.states import Stats, rows_since
+from swarmx.adapters.ray_serve.watching import Joined, Watcher
 from swarmx.scheduler import Scheduler
-from swarmx.types import Call, CallRecord, Decision, Prediction, ReplicaState, Start
+from swarmx.types import Call, CallRecord, Decision, Receipt, ReplicaState, Start
 
 WORKFLOWS = 20_000  # whose first sight is remembered
 AGAIN_S = 1.0  # a call whose try ended without being accepted is asked for again within this, or it is gone
@@ -26,43 +28,13 @@ PAST = 4096  # ended calls that are remembered, to understand reports that were 
 UNHEARD_S = 60.0  # an accepted place that was never used, by Serve's two-step calls
 
 
-class Pending(Protocol):
-    """Serve's PendingRequest."""
-
-    args: list[Any]
-    kwargs: dict[Any, Any]
-    metadata: Any
-    future: asyncio.Future[Any]
-
-
-@dataclass(slots=True, eq=False)
-class Ride:
-    """A call on its way. replica : where it is bound, "" while it waits; asks : how often Serve asked for it
-
-    early : a replica where it ended before its acceptance was heard of; granted : by the queue owner
-    shadow : ranked to be compared alone; tried : the last replica that did not take it
-    """
-
-    pending: Pending
-    call: Call
-    key: str
-    lane: Scheduler
-    began_s: float
-    prediction: Prediction | None = None
-    replica: str = ""
-    asks: int = 0
-    routed: bool = False
-    early: str = ""
-    shadow: bool = False
-    granted: bool = False
-    tried: str = ""
-
-
 @dataclass
 class Desk:
     """model : the deployment's name; preset, options : of the scheduler; clock : seconds since the epoch
 
-    on_done : told of the id of every call that is over
+    on_done : told of the id of every call that is over; watchers : told of calls, see `watching`
+    on_receipt : takes the receipt of each call bound here, None makes none; on_record : takes that of each ended call
+    began : first sight of each workflow, which all handles of a process may share
     """
 
     model: str
@@ -72,12 +44,17 @@ class Desk:
     counters: Counters
     on_done: Callable[[str], None] = lambda call_id: None
     rides: dict[int, Ride] = field(default_factory=dict)
+    watchers: tuple[Watcher, ...] = ()
+    on_receipt: Callable[[Receipt], None] | None = None
+    on_record: Callable[[Ride, CallRecord], None] = lambda ride, record: None
+    began: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lanes = Lanes(self.preset, dict(self.options))
+        self.lanes.owner.receipts = self.lanes.at_once.receipts = self.on_receipt is not None
+        self.joined = Joined(self._learn, lambda: self.counters.add("unrecorded"))
         self._internal: dict[str, list[Ride]] = defaultdict(list)
         self._ids: dict[str, int] = {}
-        self._began: dict[str, float] = {}
         self._numbers: dict[str, int] = {}
         self._swept_s = 0.0
         self._past: deque[tuple[str, float, float]] = deque(maxlen=PAST)  # replica, bound, ended
@@ -90,11 +67,12 @@ class Desk:
         if ride is None:
             now = self.clock()
             asked = identity.read(pending.args, pending.kwargs)
-            call = self._named(identity.call_of(asked, pending.metadata, self.model, context, now))
-            internal = pending.metadata.internal_request_id
-            ride = Ride(pending, call, identity.key_of(internal, asked), self._at_once, now)
+            call = identity.call_of(asked, pending.metadata, self.model, context, now)
+            said, internal = call.workflow_arrival_s, pending.metadata.internal_request_id
+            ride = Ride(pending, self._named(call), identity.key_of(internal, asked), self._at_once, now)
+            ride.preset, ride.workflow_arrival_s = self.preset, said
             self.rides[id(pending)] = ride
-            self._ids[call.id] = id(pending)
+            self._ids[ride.call.id] = id(pending)
             self._internal[internal].append(ride)
             self._sweep(now)
         ride.asks, ride.early = ride.asks + 1, ""
@@ -146,6 +124,7 @@ class Desk:
             return None
         self.counters.add("routed")
         ride.routed = True
+        self._accepted(ride, replica)
         if ride.replica != replica or ride.call.id not in ride.lane.cluster.flights:
             self.place(ride, replica)
         if ride.early == replica:
@@ -179,6 +158,8 @@ class Desk:
         if (flight := ride.lane.cluster.flights.get(call.id)) is not None:
             self._past.append((flight.replica, flight.started_s, now))
         self._adopt(ride.lane.finished(CallRecord(call.id, call.model, call.arrival_s, "cancelled"), now))
+        self.tell("over", ride, now)
+        self.joined.over(ride, now)
         self.on_done(call.id)
 
     # ---- replicas ----
@@ -191,8 +172,10 @@ class Desk:
             states.append(self._since(state))
             if state.id in lanes.cluster.index:
                 for ended in rows_since(stats, self._numbers.get(state.id, 0)):
-                    if ended.status == "ok" and ended.tokens > 0:
+                    known = ended.status == "ok" and ended.tokens > 0
+                    if not self.joined.told(state.id, ended) and known:
                         observed.observe(None if ended.type == "__call__" else ended.type, ended.tokens)
+                    if known:
                         fit.observe(state.id, ended.segment)
                 self._numbers[state.id] = int(stats.get("number", 0))
         names = {state.id for state in states}
@@ -200,6 +183,35 @@ class Desk:
             self._off(ride)
         self._numbers = {name: number for name, number in self._numbers.items() if name in names}
         self._adopt(lanes.owner.replicas_changed(states, now))
+        self.joined.present(names, now)
+
+    def tell(self, event: str, *what: Any) -> None:
+        """Watchers hear of it; whatever they make of it, calls go on."""
+        for watcher in self.watchers:
+            try:
+                getattr(watcher, event)(*what)
+            except Exception as problem:
+                self.counters.add("watching_failed", f"{event}: {problem!r}"[:300])
+
+    def _accepted(self, ride: Ride, replica: str) -> None:
+        place, now = self.lanes.cluster.index.get(replica), self.clock()
+        state = ReplicaState(replica, self.model) if place is None else self.lanes.cluster.states[place]
+        self.joined.routed(ride, state, now)
+        self.tell("routed", ride, now)
+
+    def _learn(self, ride: Ride, record: CallRecord) -> None:
+        """What a call's answer says of lengths, and of what was predicted of it."""
+        intake, call = ride.lane.intake, ride.call
+        if record.status == "ok" and record.output_tokens > 0:
+            if ride.prediction is not None:
+                plain = intake.observed.expect(call.type)
+                intake.trust.asked(call.id, ride.prediction, plain, call.max_tokens, call.type)
+                intake.trust.ended(call.id, float(record.output_tokens))
+            intake.observed.observe(call.type, record.output_tokens)
+        try:
+            self.on_record(ride, record)
+        except Exception as problem:  # nobody who only looks on costs a call anything
+            self.counters.add("watching_failed", f"record: {problem!r}"[:300])
 
     def _since(self, state: ReplicaState) -> ReplicaState:
         """A report without the calls of ours that have ended since it was made: Serve's reports are often half a
@@ -233,13 +245,15 @@ class Desk:
                 ride = self.rides.get(self._ids.get(decision.call_id, -1))
                 if ride is not None and not ride.routed:
                     ride.replica = decision.replica
+                    if self.on_receipt is not None and decision.receipt is not None:
+                        self.on_receipt(decision.receipt)
 
     def _named(self, call: Call) -> Call:
         """Under an id of its own, and with the first sight of its workflow."""
-        began = min(self._began.get(call.workflow, call.workflow_start_s), call.workflow_start_s)
-        self._began[call.workflow] = began
-        if len(self._began) > WORKFLOWS:
-            del self._began[next(iter(self._began))]
+        began = min(self.began.get(call.workflow, call.workflow_start_s), call.workflow_start_s)
+        self.began[call.workflow] = began
+        if len(self.began) > WORKFLOWS:
+            del self.began[next(iter(self.began))]
         name, times = call.id, 1
         while name in self._ids:
             times += 1

@@ -6,6 +6,7 @@ hidden rule, as in `swarmx.adapters.mock_replica`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -36,11 +37,16 @@ class EmulatedEngine(SwarmXReplica):
         service = EngineConstants(*constants)
         spec = ReplicaSpec(self.id, batched=True, slots=slots, speed=self.swarmx_speed, service=service)
         self.engine = MockReplica(spec)
+        self.left_s: float | None = None
 
     async def __call__(self, prompt: str, **said: Any) -> dict[str, Any]:
-        """The answer's length. said : `swarmx_*` of the call"""
+        """The answer's length, and for how long the engine was empty before this call. said : `swarmx_*` of the call"""
+        now, left_s = time.monotonic(), self.left_s
+        idle_s = None if left_s is None or any(self.engine.load()[:2]) else now - left_s
         tokens = [so_far async for so_far, _ in self._generate(prompt, streamed=False)][-1]
-        return {"replica": self.id, "usage": {"completion_tokens": tokens, "prompt_tokens": len(prompt) // 4}}
+        self.left_s = time.monotonic()
+        usage = {"completion_tokens": tokens, "prompt_tokens": len(prompt) // 4}
+        return {"replica": self.id, "usage": usage, "idle_s": idle_s}
 
     async def stream(self, prompt: str, **said: Any) -> AsyncIterator[int]:
         """Tokens so far, as they come."""

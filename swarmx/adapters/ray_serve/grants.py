@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from swarmx.adapters.ray_serve.messages import Answer, Ask, Done, Held, Message, Report, Told
+from swarmx.adapters.ray_serve.messages import Answer, Ask, Done, Foretold, Held, Message, Report, Told
 from swarmx.adapters.ray_serve.states import Ended, Stats
 from swarmx.presets import preset
-from swarmx.types import Call, CallRecord, Decision, Reject, ReplicaState, Start, Status
+from swarmx.types import Call, CallRecord, Decision, Receipt, Reject, ReplicaState, Start, Status
 
 GRACE_S = 0.1
 WORKFLOWS = 50_000  # whose first sight is remembered
@@ -45,7 +45,10 @@ class Line:
 
 
 class Grants:
-    """clock : seconds since the epoch; name, options : of the preset"""
+    """clock : seconds since the epoch; name, options : of the preset
+
+    on_receipt : takes the receipt of each grant and refusal; None makes none
+    """
 
     def __init__(
         self,
@@ -53,9 +56,11 @@ class Grants:
         name: str = "late",
         options: dict[str, Any] | None = None,
         lease_s: float = 5.0,
+        on_receipt: Callable[[Receipt], None] | None = None,
     ) -> None:
-        self.clock, self.lease_s = clock, lease_s
+        self.clock, self.lease_s, self.on_receipt = clock, lease_s, on_receipt
         self.scheduler = preset(name, 0, **(options or {}))
+        self.scheduler.receipts = on_receipt is not None
         self.lines: dict[str, Line] = {}
         self.places: dict[str, Place] = {}
         self.counts = dict.fromkeys(("asked", "granted", "refused", "ended", "returned", "rejected"), 0)
@@ -89,10 +94,13 @@ class Grants:
         return line
 
     def _take(self, handle: str, line: Line, message: Message) -> None:
-        place = self.places.get(message.call_id if isinstance(message, Done) else message.call.id)
+        place = self.places.get(message.call_id if isinstance(message, Done | Foretold) else message.call.id)
         if place is not None and place.handle != handle:
-            if not isinstance(message, Done):  # two handles use one id
+            if isinstance(message, Ask | Held):  # two handles use one id
                 line.grants.append((message.call.id, ""))
+        elif isinstance(message, Foretold):
+            if place is not None and not place.replica:
+                self._carry_out(self.scheduler.predicted(place.call.id, message.prediction, self.clock()))
         elif isinstance(message, Done):
             if place is not None:
                 self._done(place)
@@ -100,8 +108,13 @@ class Grants:
             self._add(handle, line, message)
         elif isinstance(message, Held):
             self._held(place, message.replica, ())
-        elif message.refused_by:
-            self._refused(place, message.refused_by)
+        else:
+            self._asked_again(line, place, message)
+
+    def _asked_again(self, line: Line, place: Place, ask: Ask) -> None:
+        place.over_s = None
+        if ask.refused_by:
+            self._refused(place, ask.refused_by)
         elif place.replica:  # the grant was lost on its way
             line.grants.append((place.call.id, place.replica))
 
@@ -214,15 +227,16 @@ class Grants:
 
     def _carry_out(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
-            place = self.places.get(decision.call_id) if isinstance(decision, Start | Reject) else None
-            if place is None:
+            if not isinstance(decision, Start | Reject) or (place := self.places.get(decision.call_id)) is None:
                 continue
             line = self.lines[place.handle]
+            if self.on_receipt is not None and decision.receipt is not None:
+                self.on_receipt(decision.receipt)
             if isinstance(decision, Start):
                 self._bound(place, decision.replica)
                 self.counts["granted"] += 1
                 line.grants.append((place.call.id, decision.replica))
-            elif isinstance(decision, Reject):
+            else:
                 self.counts["rejected"] += 1
                 line.grants.append((place.call.id, ""))
                 self._forget(place)

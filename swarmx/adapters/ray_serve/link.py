@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from swarmx.adapters.ray_serve.counters import Counters
-from swarmx.adapters.ray_serve.messages import Answer, Ask, Done, Held, Message, Told
+from swarmx.adapters.ray_serve.messages import Answer, Ask, Done, Foretold, Held, Message, Told
 from swarmx.types import Call, Prediction, ReplicaState
 
 WAIT_S = 1.0  # a waiting message is answered at the latest after this
@@ -88,6 +88,11 @@ class Link:
         if self.is_up:
             self._say(Held(rider.call, rider.prediction, rider.key, rider.replica))
             self._spawn("keep", self._keep)
+
+    def foretold(self, call_id: str, prediction: Prediction) -> None:
+        """A call that waits for its grant has its prediction now."""
+        if self.is_up and call_id in self._grants:
+            self._say(Foretold(call_id, prediction))
 
     def done(self, call_id: str) -> None:
         """A call is over, or given up."""

@@ -42,7 +42,15 @@ class Done:
     call_id: str
 
 
-Message = Ask | Held | Done
+@dataclass(frozen=True, slots=True)
+class Foretold:
+    """The prediction of a call that asked without one, or with that of its type."""
+
+    call_id: str
+    prediction: Prediction
+
+
+Message = Ask | Held | Done | Foretold
 
 
 @dataclass(frozen=True, slots=True)

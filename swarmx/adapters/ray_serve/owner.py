@@ -9,24 +9,33 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 from swarmx.adapters.gateway.clock import Clock
 from swarmx.adapters.ray_serve.grants import Grants, Line
 from swarmx.adapters.ray_serve.messages import NAMESPACE, Answer, Report, Told, owner_name
+from swarmx.adapters.ray_serve.recording import own_place, receipts_in
 
 IDLE_S = 60.0
 MOST_WAITING = 10_000  # concurrent messages; each handle has at most one waiting for grants and one telling
 
 
 class QueueOwner:
-    """Runs on the actor's event loop, one message at a time. Arguments as of `Grants`."""
+    """Runs on the actor's event loop, one message at a time. Arguments as of `Grants`.
 
-    def __init__(self, preset: str, options: dict[str, Any], lease_s: float) -> None:
+    receipts : directory below which it explains its grants, and names of its own there; None explains none
+    """
+
+    def __init__(
+        self, preset: str, options: dict[str, Any], lease_s: float, receipts: tuple[str, ...] | None = None
+    ) -> None:
         from swarmx.adapters.envoy.warm import warm_up
 
         warm_up()
-        self.grants = Grants(Clock().now, preset, options, lease_s)
+        self.receipts = None if receipts is None else receipts_in(own_place(Path(receipts[0]), *receipts[1:]))
+        told = None if self.receipts is None else self.receipts.add
+        self.grants = Grants(Clock().now, preset, options, lease_s, told)
         self._heard_s = time.monotonic()
         self._ticking: asyncio.Task[None] | None = None
 
@@ -68,6 +77,8 @@ class QueueOwner:
         while time.monotonic() - self._heard_s < IDLE_S:
             await asyncio.sleep(self.grants.scheduler.tick_s)
             self.grants.tick()
+            if self.receipts is not None:
+                await asyncio.to_thread(self.receipts.flush)
         import ray
 
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
@@ -84,15 +95,20 @@ async def _woken(line: Line, at_most_s: float) -> None:
         line.wake = None
 
 
-def find_or_make(app: str, deployment: str, preset: str, options: dict[str, Any], lease_s: float) -> Any:
-    """The deployment's owner. Blocks for some milliseconds; raises what Ray raises when it is away itself."""
+def find_or_make(
+    app: str, deployment: str, preset: str, options: dict[str, Any], lease_s: float, receipts: str | None = None
+) -> Any:
+    """The deployment's owner. Blocks for some milliseconds; raises what Ray raises when it is away itself.
+
+    receipts : directory for the owner's receipts, if this call makes it
+    """
     import ray
 
     actor = ray.remote(QueueOwner).options(
         name=owner_name(app, deployment), namespace=NAMESPACE, get_if_exists=True, lifetime="detached", num_cpus=0,
         max_restarts=-1, max_task_retries=0, max_concurrency=MOST_WAITING,
     )  # fmt: skip
-    return actor.remote(preset, options, lease_s)
+    return actor.remote(preset, options, lease_s, None if receipts is None else (receipts, app, deployment, "owner"))
 
 
 def stop(app: str, deployment: str) -> bool:

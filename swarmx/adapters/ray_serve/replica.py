@@ -30,7 +30,9 @@ LATEST = 256  # ended calls that the statistics carry along
 class Inside:
     """One call while it runs here."""
 
-    __slots__ = ("began_s", "chunks", "key", "kv", "marks", "on_first", "over", "prompt_tokens", "tokens", "type")
+    __slots__ = (
+        "began_s", "chunks", "first_s", "key", "kv", "marks", "on_first", "over", "prompt_tokens", "tokens", "type",
+    )  # fmt: skip
 
     def __init__(
         self, key: str, type: str, prompt_tokens: int, began_s: float, marks: Marks, on_first: Callable[[], None]
@@ -39,7 +41,17 @@ class Inside:
         self.tokens: int | None = None
         self.chunks = 0
         self.kv = float(prompt_tokens)
+        self.first_s: float | None = None
         self.over, self.on_first = False, on_first
+
+    def first(self) -> None:
+        """The first chunk of its answer is there."""
+        self.first_s = time.monotonic() - self.began_s
+        self.on_first()
+
+    def prompt_said(self, tokens: int) -> None:
+        """How long its prompt really is; 0 where that is not said. What it holds stays as it was entered."""
+        self.prompt_tokens = tokens or self.prompt_tokens
 
 
 class SwarmXReplica:
@@ -86,9 +98,7 @@ class SwarmXReplica:
         inside = counting.current()
         if inside is not None:
             inside.tokens = output_tokens
-            if prompt_tokens is not None:
-                inside.kv += prompt_tokens - inside.prompt_tokens
-                inside.prompt_tokens = prompt_tokens
+            inside.prompt_said(prompt_tokens or 0)
 
     # ---- counting ----
 
@@ -128,7 +138,7 @@ class Book:
         self.reporter.begin(replica, self)
         return inside
 
-    def leave(self, inside: Inside, status: str, tokens: int) -> None:
+    def leave(self, replica: SwarmXReplica, inside: Inside, status: str, tokens: int) -> None:
         """A call ends, in any way."""
         inside.over = True
         with self._lock:
@@ -137,11 +147,14 @@ class Book:
             seconds = max(now - inside.began_s, 1e-6)
             self.counts.ended(seconds)
             cut = self._usage.segment(inside.marks, seconds, float(tokens))
-            ended = Ended(inside.key, inside.type, status, tokens, seconds, cut.batch, cut.kv, cut.prefilled)
+            ended = Ended(
+                inside.key, inside.type, status, tokens, seconds, cut.batch, cut.kv, cut.prefilled,
+                inside.prompt_tokens, inside.first_s,
+            )  # fmt: skip
             self.latest.append(ended)
             self.number += 1
             self._rate.append((now, tokens))
-        self.reporter.add(ended)
+        self.reporter.add(ended, replica, self)
 
     def stats(self, replica: SwarmXReplica) -> dict[str, Any]:
         """The present numbers, see `swarmx.adapters.ray_serve.states`."""

@@ -18,13 +18,15 @@ from swarmx.adapters.envoy.forecast import Forecaster
 from swarmx.adapters.envoy.warm import warm_up
 from swarmx.adapters.gateway.clock import Clock
 from swarmx.adapters.ray_serve import identity, owner
+from swarmx.adapters.ray_serve.companions import companions
 from swarmx.adapters.ray_serve.counters import Counters
-from swarmx.adapters.ray_serve.desk import Desk, Ride
+from swarmx.adapters.ray_serve.desk import Desk
 from swarmx.adapters.ray_serve.link import Link
+from swarmx.adapters.ray_serve.ride import BEGAN, Ride
 from swarmx.adapters.ray_serve.settings import RouterSettings, settings_of
-from swarmx.adapters.ray_serve.states import state_of
+from swarmx.adapters.ray_serve.states import states_of
 from swarmx.adapters.ray_serve.versions import check_ray
-from swarmx.types import ReplicaState
+from swarmx.types import Prediction
 
 check_ray()
 
@@ -50,12 +52,13 @@ class SwarmXRequestRouter(LocalityMixin, MultiplexMixin, RequestRouter):  # type
         self, config: dict[str, Any] | str | None = None, model_dir: str | None = None, preset: str | None = None
     ) -> None:
         """Called by Serve on its routing loop. Where this fails, Serve chooses for every call, and the log says why."""
-        self._counters = Counters(self._deployment_id.app_name, self._deployment_id.name)
+        self._counters = Counters(*self._names)
         self._contexts: dict[int, dict[str, str]] = {}
         self._routes: WeakKeyDictionary[asyncio.Task[Any], PendingRequest] = WeakKeyDictionary()
         self._desk: Desk | None = None
         self._link: Link | None = None
         self._forecaster: Forecaster | None = None
+        self._beside: asyncio.Task[None] | None = None
         self._ready: asyncio.Task[None] | None = None
         try:
             self._settings = settings_of(config, model_dir, preset)
@@ -63,6 +66,10 @@ class SwarmXRequestRouter(LocalityMixin, MultiplexMixin, RequestRouter):  # type
             log.error("swarmx does not route %s: %s", self._deployment_id, problem)
             return
         self._ready = asyncio.get_running_loop().create_task(self._start(self._settings))
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        return self._deployment_id.app_name, self._deployment_id.name
 
     @property
     def counts(self) -> dict[str, int]:
@@ -177,9 +184,13 @@ class SwarmXRequestRouter(LocalityMixin, MultiplexMixin, RequestRouter):  # type
 
             predictor = await asyncio.to_thread(load_predictor, settings.predictor.path)
             self._forecaster = Forecaster(predictor, settings.predictor.budget_s, self._counters)  # type: ignore[arg-type]
-        scheduler = settings.scheduler
-        name = self._deployment_id.name
-        self._desk = Desk(name, scheduler.preset, dict(scheduler.options), Clock().now, self._counters)
+        app, name, scheduler, clock = *self._names, settings.scheduler, Clock().now
+        side = await asyncio.to_thread(companions, settings, app, name, clock, self._counters)
+        self._desk = Desk(
+            name, scheduler.preset, dict(scheduler.options), clock, self._counters, watchers=side.watchers,
+            on_receipt=side.on_receipt, on_record=side.on_record, began=BEGAN,
+        )  # fmt: skip
+        self._beside = side.begin()
         self._replicas_changed()
         if settings.asks_owner and settings.share > 0:
             self._link = self._linked(self._desk, settings)
@@ -187,11 +198,12 @@ class SwarmXRequestRouter(LocalityMixin, MultiplexMixin, RequestRouter):  # type
             self._link.open()
 
     def _linked(self, desk: Desk, settings: RouterSettings) -> Link:
-        app, name, scheduler = self._deployment_id.app_name, self._deployment_id.name, settings.scheduler
+        app, name, scheduler, directory = *self._names, settings.scheduler, settings.log.directory
         options = dict(scheduler.options)
+        receipts = None if directory is None else str(directory)
         return Link(
             uuid.uuid4().hex,
-            lambda: owner.find_or_make(app, name, scheduler.preset, options, settings.lease_s),
+            lambda: owner.find_or_make(app, name, scheduler.preset, options, settings.lease_s, receipts),
             lambda: tuple(desk.lanes.cluster.states),
             lambda: (r for r in desk.rides.values() if not r.shadow),
             self._counters,
@@ -213,8 +225,10 @@ class SwarmXRequestRouter(LocalityMixin, MultiplexMixin, RequestRouter):  # type
         ride = self._desk.enter(pending, self._contexts.get(id(pending), {}))
         if known:
             self._counters.add("asked_again")
-        elif self._forecaster is not None:
-            ride.prediction = await self._forecaster(ride.call)
+        else:
+            if self._forecaster is not None:
+                ride.prediction = await self._forecaster(ride.call, lambda late: self._foretold(ride, late))
+            self._desk.tell("entered", ride, ride.began_s)
         if pending.metadata.multiplexed_model_id:
             return self._multiplexed(ride, candidates)
         ride.shadow = not self._is_routed(ride)
@@ -222,6 +236,12 @@ class SwarmXRequestRouter(LocalityMixin, MultiplexMixin, RequestRouter):  # type
             return await self._granted(ride, self._link)
         names = self._desk.bind(ride)
         return None if ride.shadow else names
+
+    def _foretold(self, ride: Ride, late: Prediction) -> None:
+        """The network's word on a call that went on without it: news while the owner holds the call."""
+        if self._link is not None and not ride.replica:
+            ride.prediction = late
+            self._link.foretold(ride.call.id, late)
 
     async def _granted(self, ride: Ride, link: Link) -> list[str]:
         """By the queue owner: that replica alone, since any other would be taken from somebody; else bound here."""
@@ -268,12 +288,7 @@ class SwarmXRequestRouter(LocalityMixin, MultiplexMixin, RequestRouter):  # type
         if self._desk is None:
             return
         try:
-            model, found = self._deployment_id.name, []
-            for replica in self._replicas_list:
-                stats = replica.routing_stats or {}
-                state: ReplicaState = state_of(replica.replica_id.unique_id, model, replica.max_ongoing_requests, stats)
-                found.append((state, stats))
-            self._desk.replicas_changed(found)
+            self._desk.replicas_changed(states_of(self._replicas_list, self._deployment_id.name))
             if self._link is not None:
                 self._link.replicas_changed()
         except Exception as problem:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from swarmx.adapters.settings import Positive, PredictorSettings, SchedulerSettings, Settings
+from swarmx.adapters.live_work import DemandSettings
+from swarmx.adapters.settings import LogSettings, Positive, PredictorSettings, SchedulerSettings, Settings
 from swarmx.errors import BadInput
 from swarmx.presets import PRESETS, preset
 
@@ -24,6 +25,8 @@ class RouterSettings(Settings):
     lease_s : a handle that the owner has not heard of for so long has lost its calls
     answer_s : an owner that takes longer to answer counts as away
     start_s : how long a handle's first calls wait for its compiled loops and its model before Serve chooses
+    log : where handles and the owner write records of ended calls and receipts
+    demand : what live workflows will still ask for, told to the autoscaling policies
     """
 
     mode: Annotated[str, Field(pattern=r"^(on|shadow|canary:(0?\.\d+|0|1|1\.0*))$")] = "on"
@@ -33,6 +36,8 @@ class RouterSettings(Settings):
     lease_s: Positive = 5.0
     answer_s: Positive = 2.0
     start_s: Annotated[float, Field(ge=0)] = 1.0
+    log: LogSettings = LogSettings()
+    demand: DemandSettings | None = None
 
     @property
     def share(self) -> float:
@@ -52,6 +57,12 @@ class RouterSettings(Settings):
             known = ", ".join(n for n, p in PRESETS.items() if p.needs != "oracle")
             raise ValueError(f"scheduler.preset {name!r} is unknown here; choose one of {known}")
         preset(name, 0, **self.scheduler.options)
+        if self.log.journal:
+            raise ValueError("log.journal is for the gateway and the picker; the router writes records and receipts")
+        if self.log.prompt == "embed" and self.predictor.path is None:
+            raise ValueError("log.prompt 'embed' needs a predictor with an encoder; give predictor.path")
+        if self.demand is not None and self.demand.learned and self.predictor.path is None:
+            raise ValueError("demand.learned needs a predictor of kind 'local', whose directory holds the forecast")
         return self
 
 

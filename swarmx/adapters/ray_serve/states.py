@@ -9,7 +9,7 @@ calls as rows of `Ended`. A deployment that reports nothing counts as replicas o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ class Ended:
     key : as in `identity.key_of`; type : the called method; status : "ok", "error" or "cancelled"
     tokens : output tokens, 0 when nobody knows them
     seconds, batch, kv, prefilled : as in `swarmx.engine.Segment`, over the whole stay of the call
+    prompt_tokens : as the answer said, else estimated; first_s : from the call's coming to its first chunk
     """
 
     key: str
@@ -37,6 +38,8 @@ class Ended:
     batch: float
     kv: float
     prefilled: float
+    prompt_tokens: int = 0
+    first_s: float | None = None
 
     @property
     def segment(self) -> Segment:
@@ -69,3 +72,12 @@ def state_of(replica_id: str, model: str, max_ongoing: int, stats: Stats) -> Rep
         speed=float(stats.get("speed", DEFAULTS.speed)),
         reported_s=float(stats["at_s"]) if "at_s" in stats else None,
     )
+
+
+def states_of(replicas: Iterable[Any], model: str) -> list[tuple[ReplicaState, Stats]]:
+    """Each replica with its latest statistics. replicas : Serve's RunningReplica"""
+    found = []
+    for replica in replicas:
+        stats = replica.routing_stats or {}
+        found.append((state_of(replica.replica_id.unique_id, model, replica.max_ongoing_requests, stats), stats))
+    return found

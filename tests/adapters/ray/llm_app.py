@@ -21,15 +21,16 @@ from starlette.requests import Request
 
 from swarmx.adapters.mock_replica.replica import MockReplica
 from swarmx.adapters.mock_replica.rule import HiddenRule
-from swarmx.adapters.prompts import prefix_blocks
+from swarmx.adapters.prompts import BLOCK_BYTES, prefix_blocks
 from swarmx.adapters.ray_serve.counters import router_of
 from swarmx.adapters.ray_serve.llm import SwarmXLLMServer
 from swarmx.engine import EngineConstants
 from swarmx.sim.cluster import ReplicaSpec
 
 MODEL, SLOTS, SPEEDS = "emulated", 4, (1.0, 0.5, 0.25)
+KV_TOKENS = 12_000  # of a replica: running calls, and the prompts' beginnings that it keeps
 RULE = HiddenRule(mean_tokens=40.0, cv=1.0)
-CONSTANTS = EngineConstants(0.01, 0.0005, 0.0, 0.0005)
+CONSTANTS = EngineConstants(0.01, 0.0005, 0.0, 0.0002)
 
 
 class EmulatedLLM(LLMEngine):
@@ -40,7 +41,11 @@ class EmulatedLLM(LLMEngine):
 
         context = serve.get_replica_context()
         self.id, self.speed = context.replica_id.unique_id, SPEEDS[context.rank.rank % len(SPEEDS)]
-        self.replica = MockReplica(ReplicaSpec(self.id, batched=True, slots=SLOTS, speed=self.speed, service=CONSTANTS))
+        spec = ReplicaSpec(
+            self.id, batched=True, slots=SLOTS, speed=self.speed, service=CONSTANTS, kv_capacity_tokens=KV_TOKENS,
+            block_tokens=BLOCK_BYTES // 4,
+        )  # fmt: skip
+        self.replica = MockReplica(spec)
 
     async def start(self) -> None:
         pass
@@ -69,7 +74,7 @@ class EmulatedLLM(LLMEngine):
 class Server(SwarmXLLMServer):
     """The deployment of Ray Serve LLM but for GPUs."""
 
-    swarmx_slots = SLOTS
+    swarmx_slots, swarmx_kv_capacity_tokens = SLOTS, KV_TOKENS
     _default_engine_cls = EmulatedLLM
 
     @classmethod

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarmx.adapters.ray_serve.grants import GRACE_S, Grants
-from swarmx.adapters.ray_serve.messages import Ask, Done, Held, Report, Told
+from swarmx.adapters.ray_serve.messages import Ask, Done, Foretold, Held, Report, Told
 from swarmx.adapters.ray_serve.states import Ended
-from swarmx.types import Call, ReplicaState
+from swarmx.quantiles import QuantileGrid
+from swarmx.types import Call, Prediction, Receipt, ReplicaState
 
 STATES = (ReplicaState("fast", "m", slots=2, speed=2.0), ReplicaState("slow", "m", slots=1, speed=1.0))
 
@@ -177,6 +178,38 @@ def test_after_being_away_a_handle_says_all_that_it_has() -> None:
     world.grants.told(Told("h0", (), None, frozenset({"d"})))
     assert set(world.grants.places) == {"d"}
     assert set(world.fetch()) == {"d"}
+
+
+def test_a_late_prediction_reaches_a_call_that_is_held_and_no_other() -> None:
+    world = World()
+    for name in ("a", "b", "c", "held"):
+        world.ask(name)
+    world.fetch()
+    long = Prediction(QuantileGrid.point(900.0))
+    world.grants.told(Told("h0", tuple(Foretold(name, long) for name in ("a", "held", "unheard"))))
+    world.grants.told(Told("h1", (Foretold("held", Prediction(QuantileGrid.point(1.0))),)))
+    trust = world.grants.scheduler.intake.trust
+    assert {name: float(asked.said.tokens.mean()) for name, asked in trust.open().items()} == {"held": 900.0}
+    assert {name for name, place in world.grants.places.items() if place.replica} == {"a", "b", "c"}
+
+
+def test_asking_again_takes_back_that_a_call_was_over() -> None:
+    world = World()
+    world.ask("a")
+    replica = world.fetch()["a"]
+    world.grants.report(Report(replica))
+    world.done("a")
+    world.ask("a", refused_by=replica)
+    world.time.now += 10 * GRACE_S
+    world.grants.tick()
+    assert "a" in world.grants.places
+
+
+def test_receipts_explain_grants_where_somebody_takes_them() -> None:
+    receipts: list[Receipt] = []
+    grants = Grants(Time(), on_receipt=receipts.append)
+    grants.told(Told("h0", (Ask(Call("a", "m", 0.0), None, "ka"),), STATES))
+    assert [(r.call_id, r.action, r.replica) for r in receipts] == [("a", "start", grants.places["a"].replica)]
 
 
 def test_two_handles_with_one_id_do_not_share_a_call() -> None:
