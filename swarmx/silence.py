@@ -45,7 +45,7 @@ def silent_replicas(
 class Outages:
     """Replicas that get nothing for now although they are open.
 
-    hung : silent ones, until their first sign of life; paused : replica -> until when
+    hung : silent ones, until their first sign of life or the end of their last call; paused : replica -> until when
     """
 
     hung: set[str] = field(default_factory=set)

@@ -133,6 +133,9 @@ class ClusterState:
 
     def find_hung(self, now: float) -> list[str]:
         """Take silent replicas (`swarmx.silence`) out of use, until their first sign of life; returns the new ones."""
+        lost_all = [name for name in self._out.hung if not self._on[self.index[name]]]  # no sign can come: try them
+        self._out.hung.difference_update(lost_all)
+        self._set_usable_again(lost_all)
         rows_on = [[self.flights[call].row for call in calls] for calls in self._on]
         found = silent_replicas(self.replicas, self._rows, rows_on, [u.heard_s for u in self._usage], now)
         names = [name for name in (self.states[i].id for i in found) if name not in self._out.hung]
