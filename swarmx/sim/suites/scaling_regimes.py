@@ -32,7 +32,7 @@ def bursts() -> Mapping[str, Build]:
         f"cold {cold:g} s, calls {call:g} s": partial(_bursting, cold, call) for cold, call in COLD_AND_CALL_S
     }
     if (ARRIVALS / AZURE).is_file():
-        found["azure"] = lambda seed, span_s: azure_calls(ARRIVALS / AZURE, seed, span_s / 6)
+        found["azure"] = lambda seed, span_s: azure_calls(ARRIVALS / AZURE, seed, max(span_s / 6, 600.0))
     return found
 
 
