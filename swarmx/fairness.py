@@ -24,6 +24,17 @@ class Account:
     worst_wait_s: float = 0.0
     turnaround_s: float = 0.0
 
+    def dispatch(self, wait_s: float) -> None:
+        """A call was started after waiting so long since it began to wait."""
+        self.dispatched += 1
+        self.wait_s += wait_s
+        self.worst_wait_s = max(self.worst_wait_s, wait_s)
+
+    def finish(self, tokens: float, turnaround_s: float) -> None:
+        self.finished += 1
+        self.tokens += tokens
+        self.turnaround_s += turnaround_s
+
     @property
     def mean_wait_s(self) -> float:
         return self.wait_s / self.dispatched if self.dispatched else 0.0
@@ -47,19 +58,6 @@ class Ledger:
         else:
             self._accounts.move_to_end(name)
         return account
-
-    def dispatch(self, name: str, wait_s: float) -> None:
-        """A call was started after waiting so long since it began to wait."""
-        account = self[name]
-        account.dispatched += 1
-        account.wait_s += wait_s
-        account.worst_wait_s = max(account.worst_wait_s, wait_s)
-
-    def finish(self, name: str, tokens: float, turnaround_s: float) -> None:
-        account = self[name]
-        account.finished += 1
-        account.tokens += tokens
-        account.turnaround_s += turnaround_s
 
     def accounts(self) -> Mapping[str, Account]:
         return self._accounts

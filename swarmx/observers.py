@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from swarmx.admission import Gate
-from swarmx.fairness import Ledger
+from swarmx.fairness import Account, Ledger
 from swarmx.inheritance import Inheritance
 from swarmx.ordering import Hooks
 from swarmx.ordering.shut_out import ShutOut
@@ -16,7 +16,10 @@ from swarmx.waiting import Waiting
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """One call per event. Tokens are what the call has produced in all; disciplines hear of this attempt's alone."""
+    """One call per event. Tokens are what the call has produced in all; disciplines hear of this attempt's alone.
+
+    ledger, agents : accounts by tenant, and by workflow, which is one run of an agent
+    """
 
     hooks: Hooks
     gate: Gate
@@ -24,6 +27,7 @@ class Observers:
     inheritance: Inheritance | None = None
     sharing: Sharing = field(default_factory=Sharing)
     shut_out: ShutOut = field(default_factory=ShutOut)
+    agents: Ledger = field(default_factory=Ledger)
 
     def entered(self, waiting: Waiting, now: float) -> None:
         """It waits, for the first time or again."""
@@ -33,12 +37,14 @@ class Observers:
 
     def arrived(self, call: Call) -> bool:
         """True when the class of waiting calls may have risen."""
-        self.ledger[call.tenant].arrived += 1
+        for account in self._accounts(call):
+            account.arrived += 1
         return self.inheritance is not None and self.inheritance.arrived(call)
 
     def refused(self, waiting: Waiting, now: float) -> None:
         """It was not let in, or given up."""
-        self.ledger[waiting.call.tenant].rejected += 1
+        for account in self._accounts(waiting.call):
+            account.rejected += 1
         self.gate.left(waiting.call.id)
         self.sharing.over(waiting.call.id, waited=True)
         self.shut_out.left(waiting)
@@ -50,7 +56,8 @@ class Observers:
         self.gate.started(waiting.call.id, now)
         self.sharing.started(waiting.call.id, waiting.call.prompt_tokens, now)
         self.shut_out.started(waiting, now)
-        self.ledger.dispatch(waiting.call.tenant, now - waiting.since_s)
+        for account in self._accounts(waiting.call):
+            account.dispatch(now - waiting.since_s)
 
     def progressed(self, waiting: Waiting, tokens: float, now: float) -> None:
         self.hooks.progressed(waiting, tokens - waiting.attained, now)
@@ -66,14 +73,16 @@ class Observers:
         if over:
             self.sharing.over(call.id, waited=False)
             prompt = call.prompt_tokens - waiting.attained
-            self.ledger.finish(call.tenant, prompt + tokens, now - waiting.since_s)
+            for account in self._accounts(call):
+                account.finish(prompt + tokens, now - waiting.since_s)
             self._over(waiting)
         else:
             self.entered(waiting, now)
 
     def interrupted(self, waiting: Waiting, tokens: float, now: float) -> None:
         """It was taken off its replica."""
-        self.ledger[waiting.call.tenant].interrupted += 1
+        for account in self._accounts(waiting.call):
+            account.interrupted += 1
         self.stopped(waiting, tokens, now, False)
 
     def withdrawn(self, waiting: Waiting, now: float) -> None:
@@ -82,6 +91,9 @@ class Observers:
         self.sharing.over(waiting.call.id, waited=True)
         self.shut_out.left(waiting)
         self._over(waiting)
+
+    def _accounts(self, call: Call) -> tuple[Account, Account]:
+        return self.ledger[call.tenant], self.agents[call.workflow]
 
     def _over(self, waiting: Waiting) -> None:
         if self.inheritance is not None:

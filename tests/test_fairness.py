@@ -73,8 +73,8 @@ def test_worst_delay_is_the_largest_lateness_behind_the_ideal() -> None:
 def test_shares_are_measured_against_weights() -> None:
     ledger = Ledger()
     for name, tokens in (("a", 100.0), ("b", 200.0), ("c", 400.0)):
-        ledger.dispatch(name, 1.0)
-        ledger.finish(name, tokens, 2.0)
+        ledger[name].dispatch(1.0)
+        ledger[name].finish(tokens, 2.0)
     weights = {"a": 1.0, "b": 2.0, "c": 4.0}
     assert ledger.jain(weights) == pytest.approx(1.0)
     assert list(ledger.shares(weights).values()) == pytest.approx([1.0] * 3)
@@ -85,6 +85,6 @@ def test_shares_are_measured_against_weights() -> None:
 def test_the_ledger_forgets_the_longest_unused_account_and_says_how_many() -> None:
     ledger = Ledger(limit=2)
     for name in ("a", "b", "a", "c"):
-        ledger.dispatch(name, 0.0)
+        ledger[name].dispatch(0.0)
     assert sorted(ledger.accounts()) == ["a", "c"]
     assert ledger.forgotten == 1

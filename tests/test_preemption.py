@@ -21,7 +21,7 @@ KNOWN = {"default": ENGINE}
 
 
 def sure(tokens: float) -> Prediction:
-    return Prediction(QuantileGrid.point(tokens))
+    return Prediction(QuantileGrid.point(tokens), "oracle")
 
 
 def place(**more: object) -> Place:
@@ -148,6 +148,13 @@ def test_interrupted_work_is_never_lost(mode: str) -> None:
     assert not scheduler.cluster.flights  # type: ignore[attr-defined]
     accounts = scheduler.observers.ledger.accounts()  # type: ignore[attr-defined]
     assert accounts["batch"].finished == 30
+    agents = scheduler.observers.agents.accounts()  # type: ignore[attr-defined]
+    ids = {w.id: w.tenant for w in workload.workflows}
+    for tenant, account in accounts.items():
+        mine = [agent for name, agent in agents.items() if ids[name] == tenant]
+        assert sum(a.finished for a in mine) == account.finished
+        assert sum(a.tokens for a in mine) == pytest.approx(account.tokens)
+        assert max(a.worst_wait_s for a in mine) == pytest.approx(account.worst_wait_s)
     assert (accounts["batch"].interrupted > 0) == (mode in ("priority", "cancel", "slice"))
 
 

@@ -21,6 +21,7 @@ class TenantAccount:
 
     share : of all tokens, over its share of all weights (1 is fair); worst_delay_s : by which one of its workflows
         ended after its finish under ideal sharing of what the run served, by tokens; 0 when none did
+    agents : its workflows; mean_agent_s, worst_agent_s : how long those took that ended well
     """
 
     tenant: str
@@ -32,6 +33,9 @@ class TenantAccount:
     mean_turnaround_s: float
     share: float
     worst_delay_s: float
+    agents: int
+    mean_agent_s: float
+    worst_agent_s: float
 
 
 def accounts_of(table: CallTable, weights: Mapping[str, float] | None = None) -> list[TenantAccount]:
@@ -44,7 +48,7 @@ def accounts_of(table: CallTable, weights: Mapping[str, float] | None = None) ->
     prompt = np.array([c.prompt_tokens for c in table.workload.calls()], dtype=np.float64)
     tokens = np.where(table.ok, prompt + table.output_tokens, 0.0)
     wait, turnaround = table.dispatched_s - table.arrival_s, table.finished_s - table.arrival_s
-    late = _delays_s(table, tokens, weights or {})
+    late, took = _delays_s(table, tokens, weights or {}), _agent_s(table)
     weight = np.array([(weights or {}).get(str(name), 1.0) for name in names])
     total = float(tokens.sum()) or 1.0
     out = []
@@ -55,7 +59,8 @@ def accounts_of(table: CallTable, weights: Mapping[str, float] | None = None) ->
                 str(names[i]), int(mine.sum()), int((mine & ~table.ok).sum()), float(tokens[mine].sum()),
                 _mean(wait[good]), float(np.max(wait[good], initial=0.0)), _mean(turnaround[good]),
                 float(tokens[mine].sum()) / total * float(weight.sum() / weight[i]),
-                float(np.max(late[owner == i], initial=0.0)),
+                float(np.max(late[owner == i], initial=0.0)), int((owner == i).sum()),
+                _mean(took[owner == i]), float(np.nanmax(took[owner == i], initial=0.0)),
             )
         )  # fmt: skip
     return out
@@ -92,5 +97,15 @@ def _delays_s(table: CallTable, tokens: Array, weights: Mapping[str, float]) -> 
     return out
 
 
+def _agent_s(table: CallTable) -> Array:
+    """(workflows,) seconds from arrival to end; NaN for those that failed."""
+    good = table.workflow_ok()
+    took = np.full(len(good), np.nan)
+    took[good] = table.workflow_latency_s()
+    return took
+
+
 def _mean(values: Array) -> float:
-    return float(values.mean()) if values.size else 0.0
+    """Of those that are known."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else 0.0

@@ -22,6 +22,8 @@ def test_accounts_add_up() -> None:
     assert [a.share for a in found] == pytest.approx([1.5, 0.5])
     assert found[0].mean_wait_s == pytest.approx(10.0) and found[1].worst_wait_s == pytest.approx(30.0)
     assert found[1].mean_turnaround_s == pytest.approx(40.0)
+    assert [a.agents for a in found] == [3, 1]
+    assert (found[0].mean_agent_s, found[0].worst_agent_s) == pytest.approx((20.0, 30.0))
 
 
 def test_weights_change_what_is_fair() -> None:
