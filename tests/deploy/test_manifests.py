@@ -101,9 +101,9 @@ def test_rights_are_no_more_than_these() -> None:
         for verb in rule["verbs"]
     }
     assert rights == {
-        *(("swarmx-picker", "inferencepools", verb) for verb in ("get", "list", "watch")),
-        *(("swarmx-picker", "inferenceobjectives", verb) for verb in ("get", "list", "watch")),
-        *(("swarmx-picker", "pods", verb) for verb in ("get", "list", "watch", "patch")),
+        *(("swarmx-picker", "inferencepools", verb) for verb in ("list", "watch")),
+        *(("swarmx-picker", "inferenceobjectives", verb) for verb in ("list", "watch")),
+        *(("swarmx-picker", "pods", verb) for verb in ("list", "watch", "patch")),
         *(("swarmx-picker", "leases", verb) for verb in ("create", "get", "patch")),
         ("swarmx-scaler", "deployments/scale", "get"),
         *(("swarmx-scaler", "pods", verb) for verb in ("list", "patch")),

@@ -56,6 +56,8 @@ class Picker:
         self._tasks: list[asyncio.Task[None]] = []
         self._pages: asyncio.Server | None = None
         self.lease: Any = None
+        self.failure: BaseException | None = None
+        self.failed = asyncio.Event()
         self.counters.show(self._gauges)
 
     async def start(self) -> None:
@@ -125,8 +127,14 @@ class Picker:
     def _spawn(self, *work: Coroutine[Any, Any, None]) -> None:
         for one in work:
             task = asyncio.create_task(one)
-            task.add_done_callback(_complain)
+            task.add_done_callback(self._over)
             self._tasks.append(task)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        """A picker that no longer follows its endpoints or its lease must not look well: it stops, to be restarted."""
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            self.failure = self.failure or problem
+            self.failed.set()
 
     async def _find_endpoints(self) -> None:
         found, tell = self.settings.discover, self.picture.set_endpoints
@@ -248,7 +256,7 @@ def load_predictor(directory: Any) -> Predicts:
 
 
 async def run_picker(settings: PickerSettings, stopped: asyncio.Event) -> None:
-    """Serve until `stopped` is set, then drain."""
+    """Serve until `stopped` is set, then drain. Raises what has ended a part of the picker before that."""
     predictor: Predicts | None = None
     if settings.predictor.path is not None and settings.predictor.kind != "none":
         adaptation, path = settings.adaptation, settings.predictor.path
@@ -257,12 +265,12 @@ async def run_picker(settings: PickerSettings, stopped: asyncio.Event) -> None:
     await picker.start()
     gc.collect()
     gc.freeze()  # going through all that libraries have made stops picks for 70 ms
+    ends = [asyncio.create_task(event.wait()) for event in (stopped, picker.failed)]
     with contextlib.suppress(asyncio.CancelledError):
-        await stopped.wait()
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for end in ends:
+        end.cancel()
     await picker.stop()
     gc.unfreeze()  # else some libraries count it as leaked when the process ends
-
-
-def _complain(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (problem := task.exception()) is not None:
-        log.error("a background task of the picker has ended: %s", problem, exc_info=problem)
+    if picker.failure is not None:
+        raise picker.failure

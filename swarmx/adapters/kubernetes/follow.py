@@ -6,12 +6,8 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from swarmx.adapters.kubernetes.client import Api, ApiError, Object
-
-if TYPE_CHECKING:
-    import httpx
 
 log = logging.getLogger(__name__)
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
@@ -24,8 +20,6 @@ async def follow(api: Api, path: str, tell: OnObjects, first_wait_s: float = FIR
     query : such as labelSelector or fieldSelector. Nothing is told while the server cannot be reached: what was known
     stays, and the watch goes on with growing, jittered pauses. 410 Gone leads to a new list at once.
     """
-    import httpx
-
     wait = first_wait_s
     while True:
         try:
@@ -43,7 +37,9 @@ async def follow(api: Api, path: str, tell: OnObjects, first_wait_s: float = FIR
                 wait = min(wait, first_wait_s)
             else:
                 log.warning("watch of %s: %s", path, problem)
-        except httpx.HTTPError as problem:
+        except (
+            Exception
+        ) as problem:  # a token file that is being changed, an object of another shape: the watch goes on
             log.warning("watch of %s: %s", path, _plain(problem))
         await asyncio.sleep(wait * random.uniform(0.5, 1.0))
         wait = min(wait * 2, LONGEST_WAIT_S)
@@ -71,5 +67,5 @@ def _name(item: Object) -> str:
     return str((item.get("metadata") or {}).get("name") or "")
 
 
-def _plain(problem: httpx.HTTPError) -> str:
+def _plain(problem: Exception) -> str:
     return f"{type(problem).__name__}: {str(problem)[:200]}"

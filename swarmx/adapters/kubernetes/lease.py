@@ -42,7 +42,7 @@ class Lease:
         self.api, self.namespace, self.name, self.me = api, namespace, name, me
         self.duration_s, self.renew_s, self.clock = duration_s, renew_s, clock
         self.held = False
-        self._renewed_s = 0.0
+        self._until_s = 0.0  # until then it is ours, whatever we hear
         self._seen: tuple[Any, Any] | None = None
         self._seen_s = 0.0
         self._released = False
@@ -50,18 +50,21 @@ class Lease:
     async def run(self, tell: Callable[[bool], None]) -> None:
         """Try to hold the Lease for ever; `tell` is called with every change."""
         while True:
-            began = self.clock()
+            patience, renewed = self.renew_s, False
+            if self.held:  # a server that hangs must not keep us in office beyond our time
+                patience = min(patience, max(self._until_s - self.clock(), 0.0) + 0.1)
             try:
-                async with asyncio.timeout(self.renew_s):
-                    held = not self._released and await self.attempt()
-            except Exception as problem:  # whatever went wrong, the rule below decides
-                log.warning("lease %s: %s", self.name, problem)
-                held = self.held and began - self._renewed_s < self.duration_s * 2 / 3
+                async with asyncio.timeout(patience):
+                    held = renewed = not self._released and await self.attempt()
+            except Exception as problem:  # whatever went wrong, time decides
+                log.warning("lease %s: %s", self.name, problem or type(problem).__name__)
+                held = self.held and self.clock() < self._until_s
             if held != self.held:
                 self.held = held
                 log.info("lease %s: %s", self.name, "held" if held else "not held")
                 tell(held)
-            await asyncio.sleep(self.renew_s if held else min(self.renew_s, 2.0))
+            pause = self.renew_s if renewed else min(self.renew_s, 2.0)
+            await asyncio.sleep(min(pause, max(self._until_s - self.clock(), 0.0)) if held else pause)
 
     async def attempt(self) -> bool:
         """Renew, take over or create; whether we hold it. A conflict means that somebody else was quicker."""
@@ -105,7 +108,7 @@ class Lease:
             if problem.status == 409:
                 return False
             raise
-        self._renewed_s = now
+        self._until_s = now + self.duration_s * 2 / 3
         return True
 
     def _expired(self, spec: Object, now: float) -> bool:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import pytest
 import typer
 import yaml
 from typer.testing import CliRunner
 
+from swarmx.adapters.envoy.picker import run_picker
+from swarmx.adapters.envoy.settings import PickerSettings
 from swarmx.commands.kubernetes import endpoint_picker, external_scaler
+from swarmx.errors import BadInput
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 
@@ -28,3 +33,17 @@ def test_configurations_are_checked_and_an_envoy_configuration_is_printed() -> N
     assert "is good" in run(_app(), ["external-scaler", scaler, "--check"]).output
     printed = yaml.safe_load(run(_app(), ["endpoint-picker", picker, "--envoy"]).output)
     assert set(printed) == {"admin", "static_resources"}
+
+
+def test_a_picker_that_cannot_follow_its_endpoints_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    near = {"listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0", "notice_s": 0, "drain_s": 0}
+    pool = {"kind": "inference_pool", "name": "llama"}
+    settings = PickerSettings.model_validate({"model": "m", "discover": pool, **near})
+
+    async def run() -> None:
+        async with asyncio.timeout(60):
+            await run_picker(settings, asyncio.Event())
+
+    with pytest.raises(BadInput, match="must run in a Kubernetes pod"):
+        asyncio.run(run())

@@ -25,15 +25,18 @@ Disturb = Callable[[httpx.Request], httpx.Response | None]
 
 
 class Line(httpx.AsyncBaseTransport):
-    """Passes requests on, unless a disturbance answers first; keeps what was sent."""
+    """Passes requests on, unless a disturbance answers first, or it hangs; keeps what was sent."""
 
     def __init__(self) -> None:
         self.inner = httpx.AsyncHTTPTransport()
         self.disturb: Disturb = lambda request: None
         self.seen: list[httpx.Request] = []
+        self.hangs = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         self.seen.append(request)
+        if self.hangs:
+            await asyncio.sleep(60)
         return self.disturb(request) or await self.inner.handle_async_request(request)
 
     async def aclose(self) -> None:

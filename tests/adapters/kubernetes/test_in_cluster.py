@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
+import httpx
 import pytest
-from k8s_rig import cluster, pod, until
+import yaml
+from k8s_rig import Line, cluster, pod, until
 
 from swarmx.adapters.envoy.messages import NOT_SERVING, PROCESS, SERVING, pb
 from swarmx.adapters.envoy.picker import Picker
@@ -18,6 +21,7 @@ from swarmx.adapters.kubernetes import client
 from swarmx.adapters.kubernetes.client import Api
 from swarmx.adapters.kubernetes.lease import PodLabel
 
+DEPLOY = Path(__file__).parents[3] / "deploy"
 LABEL = "swarmx.io/queue-owner"
 SETTINGS = PickerSettings.model_validate(
     {
@@ -39,13 +43,34 @@ async def _pick(port: int) -> str:
     return str(answer.request_headers.response.header_mutation.set_headers[0].header.raw_value, "ascii")
 
 
-def test_the_owner_is_known_everywhere_and_hands_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def used(lines: list[Line]) -> set[tuple[str, str]]:
+    """(resource, verb) of every request, as a Role names them."""
+    found = set()
+    for request in [request for line in lines for request in line.seen]:
+        resource, _, name = request.url.path.partition("/namespaces/default/")[2].partition("/")
+        verb = {"POST": "create", "PATCH": "patch", "GET": "get" if name else "list"}[request.method]
+        found.add((resource, "watch" if request.url.params.get("watch") else verb))
+    return found
+
+
+def granted() -> set[tuple[str, str]]:
+    """What the manifest's Role allows the picker."""
+    documents = yaml.safe_load_all((DEPLOY / "kubernetes" / "picker-rbac.yaml").read_text())
+    (role,) = (d for d in documents if d["kind"] == "Role")
+    return {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+
+
+def test_the_owner_is_known_everywhere_and_hands_over_within_its_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[Line] = []
+
     async def run() -> None:
         async with cluster() as (_, api, _line):
 
             @asynccontextmanager
             async def here(*_: Any) -> AsyncIterator[Api]:
-                yield api
+                lines.append(Line())
+                async with httpx.AsyncClient(base_url=api.client.base_url, transport=lines[-1]) as http:
+                    yield Api(http, None, "default")
 
             monkeypatch.setattr(client, "in_cluster", here)
             spec = {"selector": {"matchLabels": {"app": "llm"}}, "targetPorts": [{"number": 8000}]}
@@ -86,6 +111,8 @@ def test_the_owner_is_known_everywhere_and_hands_over(monkeypatch: pytest.Monkey
             await second.stop()
 
     asyncio.run(run())
+    assert granted() - used(lines) == {("inferenceobjectives", "watch")}  # a kind that the emulated cluster lacks
+    assert used(lines) <= granted()
 
 
 def test_a_label_that_cannot_be_set_is_tried_again_and_then_left() -> None:

@@ -88,15 +88,16 @@ def test_writes_carry_the_version_that_was_read() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("hangs", [False, True], ids=["refused", "hangs"])
 def test_a_holder_cut_off_from_the_server_steps_down_before_others_may_take_over(
-    caplog: pytest.LogCaptureFixture,
+    hangs: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
 
     async def run() -> None:
         async with cluster() as (_, api, line):
             changes: list[tuple[bool, float]] = []
-            lease = Lease(api, "default", "picker", "a", duration_s=1.5, renew_s=0.1)
+            lease = Lease(api, "default", "picker", "a", duration_s=1.5, renew_s=0.7)
             loop = asyncio.get_running_loop()
             task = asyncio.create_task(lease.run(lambda held: changes.append((held, loop.time()))))
             await until(lambda: [held for held, _ in changes] == [True])
@@ -105,10 +106,10 @@ def test_a_holder_cut_off_from_the_server_steps_down_before_others_may_take_over
             def gone(request: httpx.Request) -> None:
                 raise httpx.ConnectError("refused")
 
-            line.disturb = gone
+            line.disturb, line.hangs = gone, hangs
             await until(lambda: [held for held, _ in changes] == [True, False])
-            assert changes[-1][1] - cut < 1.5
-            line.disturb = lambda r: None
+            assert changes[-1][1] - cut < 1.4
+            line.disturb, line.hangs = lambda r: None, False
             await until(lambda: lease.held)
             task.cancel()
 
