@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from swarmx.files import replacing
+from swarmx.sim import report_ordering as ordering
 from swarmx.sim import report_text as text
 from swarmx.sim.report import Curve, Ratio, Report, Row
 from swarmx.sim.report_evidence import about, arms, fidelity, predictor, without_gain
@@ -37,8 +38,8 @@ def render(report: Report) -> str:
 
 def _routed(report: Report) -> list[str]:
     return [
-        _head(report), _against_load(report), _closer(report), arms(report), predictor(report),
-        fidelity(report), without_gain(report),
+        _head(report), ordering.section(report), _against_load(report), _closer(report), arms(report),
+        predictor(report), fidelity(report), without_gain(report),
     ]  # fmt: skip
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
+
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from swarmx.sim import report_page as page
 from swarmx.sim.report import Report, Row
 from swarmx.sim.suites.ordering import Claim
 from swarmx.sim.suites.ordering_suites import ORDERING
@@ -38,22 +41,56 @@ def ours(claim: Claim, rows: dict[tuple[str, float], Row]) -> float | None:
     return mine.extra[claim.figure] / base if base else None
 
 
-def table(report: Report, suite: str, regime: str) -> Table:
-    """The figures that the suite's claims speak of, of every policy at every load; report.json has all of them."""
+def figures(report: Report, suite: str, regime: str) -> tuple[list[str], list[tuple[str, float, list[str]]]]:
+    """(names of the figures that the suite's claims speak of, (policy, load, those figures) of every row by load);
+    report.json has all of them."""
     rows = [r for r in report.rows if (r.suite, r.regime, r.level) == (suite, regime, "workflow")]
     known = {name for row in rows for name in row.extra}
     spoken = (*(claim.figure for claim in CLAIMS.get(suite, ())), "mean_s", "p99_s")
     names = [name for name in dict.fromkeys(spoken) if name in known][:MOST]
+    out = []
+    for row in sorted(rows, key=lambda r: r.load):
+        out.append((row.policy, row.load, [_short(row.extra[name]) if name in row.extra else "" for name in names]))
+    return [name.replace("_", " ") for name in names], out
+
+
+def table(report: Report, suite: str, regime: str) -> Table:
+    """The figures as a table for the terminal."""
+    names, rows = figures(report, suite, regime)
     title = f"{suite}, {regime}: {len(report.meta.seeds)} seeds"
     out = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     out.add_column("policy", no_wrap=True)
     out.add_column("load", justify="right")
     for name in names:
-        out.add_column(name.replace("_", " "), justify="right", min_width=6)
-    for row in sorted(rows, key=lambda r: r.load):
-        cells = [_short(row.extra[name]) if name in row.extra else "" for name in names]
-        out.add_row(row.policy, f"{row.load:g}", *cells, style="bold" if row.policy == "late" else None)
+        out.add_column(name, justify="right", min_width=6)
+    for policy, load, cells in rows:
+        out.add_row(policy, f"{load:g}", *cells, style="bold" if policy == "late" else None)
     return out
+
+
+def section(report: Report) -> str:
+    """A part of the page with every claim's sentence and the figures; empty where no such suite was run."""
+    groups = dict.fromkeys((row.suite, row.regime) for row in report.rows if row.suite.startswith(PREFIX))
+    if not groups:
+        return ""
+    said = [line for suite in dict.fromkeys(suite for suite, _ in groups) for line in sentences(report, suite)]
+    told = "".join(f"<li>{html.escape(line)}</li>" for line in said)
+    tables = "".join(
+        page.figure(f"{suite} · {regime}", _html(*figures(report, suite, regime))) for suite, regime in groups
+    )
+    note = "What was claimed of each mechanism, and what it does here: not the papers' systems, models and traces."
+    return page.section("Whose work runs next", note, f"<ul>{told}</ul>{tables}")
+
+
+def _html(names: list[str], rows: list[tuple[str, float, list[str]]]) -> str:
+    heads = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+    head = f'<tr><th class="text">policy</th><th>load</th>{heads}</tr>'
+    body = ""
+    for policy, load, cells in rows:
+        kind = ' class="late"' if policy == "late" else ""
+        numbers = "".join(f"<td>{cell}</td>" for cell in cells)
+        body += f'<tr{kind}><td class="text">{html.escape(policy)}</td><td>{load:g}</td>{numbers}</tr>'
+    return page.table(head, body)
 
 
 def _short(value: float) -> str:

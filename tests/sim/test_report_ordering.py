@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from swarmx.sim.report import Meta, Report, Row
-from swarmx.sim.report_ordering import CLAIMS, ours, sentences, table
+from swarmx.sim.report_html import render
+from swarmx.sim.report_ordering import CLAIMS, ours, section, sentences, table
 from swarmx.sim.report_text import table as shown
 from swarmx.sim.report_text import verdict
 from swarmx.sim.suites.ordering_suites import ORDERING
@@ -49,3 +50,12 @@ def test_the_table_has_every_policy_at_every_load_with_the_figures_that_are_spok
     for found in (table(made, "ordering_saga", "as in the paper"), shown(made, "ordering_saga", "as in the paper")):
         assert found.row_count == 3
         assert [c.header for c in found.columns] == ["policy", "load", "slo attainment", "mean s"]
+
+
+def test_the_page_has_the_claims_and_the_figures() -> None:
+    made = report(row("late", 0.8, slo_attainment=0.99), row("affinity", 0.8, slo_attainment=0.3))
+    found = section(made)
+    assert "tasks within 1.5 times their expected time: paper 0.992; here 0.99" in found
+    assert '<tr class="late"><td class="text">late</td><td>0.8</td><td>0.990</td></tr>' in found
+    assert found in render(made)
+    assert section(report()) == ""
