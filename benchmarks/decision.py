@@ -22,6 +22,7 @@ from swarmx.scheduler import Scheduler
 from swarmx.types import Call, CallRecord, Prediction, ReplicaState, Start
 
 SIZES = ((16, 16), (100, 100), (1000, 1000))
+GROWTH = ((16, 1000), (100, 1000), (1000, 16), (1000, 100))  # beside these: one of the two larger
 SPEEDS = (1.0, 0.6, 0.35)
 
 
@@ -97,9 +98,13 @@ def time_ordering(waiting: int, steps: int = 2000) -> float:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """{"16x16": {"p50_ms", "p99_ms", ...}, ..., "ordering_us": {waiting: us}}"""
+    """{"16x16": {"p50_ms", "p99_ms", ...}, ..., "growth": {size: CPU p50 in ms}, "ordering_us": {waiting: us}}"""
     events = 300 if quick else 2000
     time_events(16, 16, 50)  # compile, warm up
+    time_events(70, 16, 50)
     result: dict[str, Any] = {f"{r}x{w}": time_events(r, w, events) for r, w in SIZES}
+    growth = {size: result["{}x{}".format(*size)] for size in SIZES}
+    growth |= {size: time_events(*size, 300) for size in GROWTH}
+    result["growth"] = {f"{r}x{w}": growth[r, w]["cpu_p50_ms"] for r, w in sorted(growth)}
     result["ordering_us"] = {str(n): time_ordering(n, 300 if quick else 2000) for n in (100, 1000, 10_000)}
     return result
