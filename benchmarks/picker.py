@@ -3,11 +3,13 @@
     python benchmarks/picker.py [--quick] [--json] [--preset late,push] [--trained]
 
 Everything runs on this machine: emulated engines in one process, Envoy with one thread, the picker in one process, the
-client here. The floor, Envoy's own round robin over the same engines, is measured in the same run, in blocks that
-alternate with the picker's. `picks_per_s` is picks per CPU second of the picker's process: what saturates one core;
+client here. Two floors are measured in the same run, in blocks that alternate with the picker's: Envoy's own round
+robin over the same engines, and a picker that thinks nothing, which shows what the protocol costs by itself; no two
+prompts are alike. `picks_per_s` is picks per CPU second of the picker's process: what saturates one core;
 `picks_per_wall_s` is what came through here with everything else on the same cores. The third part sends one seeded
 agent workload through Envoy's round robin, its least_request and the picker over a heterogeneous pool: without a
-predictor, and with `--trained` also with one that has learned from earlier prompts of the same kind.
+predictor, and with `--trained` also with one that has learned from earlier prompts of the same kind; then the added
+latency is also that of a picker that predicts.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
+import itertools
 import json
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,93 +32,18 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 import _http_suite as suite
+from _picker_front import IDLE, Front, front, page, ready_engines
 
-from swarmx.adapters.envoy.bootstrap import Balance, Bootstrap, bootstrap
+from swarmx.adapters.envoy.bootstrap import Balance
 from swarmx.presets import PRESETS
 
-PICKER = "import typer; from swarmx.commands.kubernetes import endpoint_picker; typer.run(endpoint_picker)"
 LOAD, SCALE, SEED = 0.75, 2.0, 11
 STALLED_S, ATTEMPTS = 0.25, 3  # an arm in which the client itself sent late is measured again
 TRAINED = "_trained"  # ends the name of an arm with a predictor
-BODY = json.dumps({"model": "mock", "max_tokens": 1, "messages": [{"role": "user", "content": "x" * 2000}]}).encode()
-
-
-@dataclass(frozen=True)
-class Front:
-    """A running Envoy, and the picker behind it where there is one."""
-
-    url: str
-    picker_pid: int | None
-    pages: str
-
-
-@contextlib.asynccontextmanager
-async def front(
-    group: suite.Processes,
-    replicas: Sequence[int],
-    ports: Sequence[int],
-    balance: Balance,
-    preset: str = "late",
-    model: Path | None = None,
-) -> AsyncIterator[Front]:
-    """Start Envoy (and a picker) over engines that run already; all end with the block."""
-    listen, admin, grpc, pages = ports
-    started = len(group.started)
-    picker = None
-    if balance == "picker":
-        rows = [
-            {"url": f"http://127.0.0.1:{p}", "slots": suite.SLOTS, "device": f"x{v}"}
-            for p, v in zip(replicas, suite.SPEEDS, strict=False)
-        ]
-        config = {"model": "mock", "replicas": rows, "listen": f"127.0.0.1:{grpc}", "notice_s": 0, "drain_s": 0.5,
-                  "metrics_listen": f"127.0.0.1:{pages}", "scheduler": {"preset": preset}}  # fmt: skip
-        if model is not None:
-            config["predictor"] = {"kind": "local", "path": str(model), "budget_s": 0.05}
-        path = group.folder / f"picker-{grpc}.yaml"
-        path.write_text(json.dumps(config))
-        argv = [sys.executable, "-c", PICKER, str(path), "--log-level", "warning"]
-        picker = group.start(argv, f"picker-{grpc}")
-        await _page(f"http://127.0.0.1:{pages}/healthz")
-    options = Bootstrap(
-        f"127.0.0.1:{listen}", (f"127.0.0.1:{grpc}",), tuple(f"127.0.0.1:{p}" for p in replicas),
-        admin=f"127.0.0.1:{admin}", balance=balance, message_timeout_s=1.0,
-    )  # fmt: skip
-    path = group.folder / f"envoy-{listen}.json"
-    path.write_text(json.dumps(bootstrap(options)))
-    envoy = Path(sys.executable).parent / "envoy"
-    group.start([str(envoy), "-c", str(path), "--concurrency", "1", "--log-level", "error", "--base-id", str(listen)],
-                f"envoy-{listen}")  # fmt: skip
-    await _page(f"http://127.0.0.1:{admin}/ready")
-    url = f"http://127.0.0.1:{listen}"
-    await suite.wait_ready(url)
-    try:
-        yield Front(url, None if picker is None else picker.pid, f"http://127.0.0.1:{pages}")
-    finally:
-        for child in group.started[started:]:
-            child.terminate()
-            await asyncio.to_thread(child.wait)
-
-
-async def _engines(replicas: Sequence[int]) -> None:
-    """Until every engine answers."""
-    await asyncio.gather(*(suite.wait_ready(f"http://127.0.0.1:{port}") for port in replicas))
-
-
-async def _page(url: str) -> str:
-    """The page once it is served with 200."""
-    until = time.monotonic() + suite.READY_S
-    async with aiohttp.ClientSession() as http:
-        while time.monotonic() < until:
-            with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
-                async with http.get(url, timeout=aiohttp.ClientTimeout(total=2)) as answer:
-                    if answer.status == 200:
-                        return await answer.text()
-            await asyncio.sleep(0.1)
-    raise RuntimeError(f"{url} did not answer")
 
 
 async def _picks(pages: str) -> float:
-    text = await _page(f"{pages}/metrics")
+    text = await page(f"{pages}/metrics")
     return next(float(row.split()[1]) for row in text.splitlines() if row.startswith("swarmx_picker_picks_total"))
 
 
@@ -147,11 +75,21 @@ async def at_rate(at: Front, seconds: float, rate_per_s: float, seed: int) -> tu
     return [t for t in took if t is not None], sum(t is None for t in took)
 
 
+@functools.cache
+def _bodies(count: int = 5000) -> list[bytes]:
+    """Requests of 2 kB with prompts that differ from their first words on."""
+    rng = np.random.default_rng(SEED)
+    texts = (f"{suite.a_prompt(rng)} {'x' * 1900}" for _ in range(count))
+    return [json.dumps({"model": "mock", "max_tokens": 1, "messages": [{"role": "user", "content": t}]}).encode()
+            for t in texts]  # fmt: skip
+
+
 async def _send(http: aiohttp.ClientSession, url: str) -> float | None:
+    body = next(_next_body)
     began = time.perf_counter()
     try:
         async with http.post(
-            f"{url}/v1/chat/completions", data=BODY, headers={"content-type": "application/json"}
+            f"{url}/v1/chat/completions", data=body, headers={"content-type": "application/json"}
         ) as a:
             await a.read()
             return time.perf_counter() - began if a.status == 200 else None
@@ -159,46 +97,58 @@ async def _send(http: aiohttp.ClientSession, url: str) -> float | None:
         return None
 
 
+_next_body = itertools.chain.from_iterable(_bodies() for _ in itertools.repeat(None))
+
+
 def _session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=60))
 
 
-async def cost(folder: Path, quick: bool) -> dict[str, Any]:
+async def cost(folder: Path, quick: bool, model: Path | None) -> dict[str, Any]:
     """Throughput and added latency over engines that answer at once."""
     blocks, seconds = (3, 4.0) if quick else (6, 10.0)
-    ports = suite.free_ports(len(suite.SPEEDS) + 8)
-    replicas, near, far = ports[:-8], ports[-8:-4], ports[-4:]
-    plain: list[float] = []
-    picked: list[float] = []
+    arms: dict[str, tuple[Balance, str, Path | None]] = {
+        "floor": ("round_robin", "", None), IDLE: ("picker", IDLE, None), "ours": ("picker", "push", None),
+    }  # fmt: skip
+    if model is not None:
+        arms["predicting"] = ("picker", "push", model)
+    count = len(suite.SPEEDS)
+    ports = suite.free_ports(count + 4 * len(arms))
+    took: dict[str, list[float]] = {name: [] for name in arms}
     failed = 0
-    with suite.processes(folder) as group:
-        suite.start_mocks(group, replicas, 1.0, instant=True)
-        await _engines(replicas)
-        async with (
-            front(group, replicas, near, "round_robin") as floor,
-            front(group, replicas, far, "picker", "push") as ours,
-        ):
-            assert ours.picker_pid is not None
-            await saturate(ours, 2.0)
-            picks, cpu, wall = await _picks(ours.pages), suite.cpu_s(ours.picker_pid), time.monotonic()
-            _, lost = await saturate(ours, seconds * 2)
-            picks, cpu, wall = (
-                await _picks(ours.pages) - picks, suite.cpu_s(ours.picker_pid) - cpu, time.monotonic() - wall,
-            )  # fmt: skip
-            floor_done, floor_lost = await saturate(floor, seconds)
-            failed += lost + floor_lost
-            for block in range(blocks):
-                for at, into in ((floor, plain), (ours, picked)):
-                    took, lost = await at_rate(at, seconds, 100.0, block)
-                    into += took
-                    failed += lost
-    quantiles = {q: (float(np.quantile(plain, q)), float(np.quantile(picked, q))) for q in (0.5, 0.99)}
+    async with contextlib.AsyncExitStack() as stack:
+        group = stack.enter_context(suite.processes(folder))
+        suite.start_mocks(group, ports[:count], 1.0, instant=True)
+        await ready_engines(ports[:count])
+        fronts = {
+            name: await stack.enter_async_context(front(group, ports[:count], ports[at : at + 4], *arm))
+            for at, (name, arm) in zip(range(count, len(ports), 4), arms.items(), strict=True)
+        }
+        ours = fronts["ours"]
+        assert ours.picker_pid is not None
+        await saturate(ours, 2.0)
+        picks, cpu, wall = await _picks(ours.pages), suite.cpu_s(ours.picker_pid), time.monotonic()
+        _, lost = await saturate(ours, seconds * 2)
+        picks, cpu, wall = (
+            await _picks(ours.pages) - picks, suite.cpu_s(ours.picker_pid) - cpu, time.monotonic() - wall,
+        )  # fmt: skip
+        floor_done, floor_lost = await saturate(fronts["floor"], seconds)
+        failed += lost + floor_lost
+        for block in range(blocks):
+            for name, at in fronts.items():
+                times, lost = await at_rate(at, seconds, 100.0, block)
+                took[name] += times
+                failed += lost
+    at_q = {
+        name: {f"p{round(q * 100)}": float(np.quantile(t, q)) * 1e3 for q in (0.5, 0.99)} for name, t in took.items()
+    }
+    added = {name: {q: round(ms[q] - at_q["floor"][q], 2) for q in ms} for name, ms in at_q.items() if name != "floor"}
     return {
         "picks_per_s": round(picks / cpu), "picks_per_wall_s": round(picks / wall),
         "floor_per_wall_s": round(floor_done / seconds), "failed": failed,
-        "added_ms": {f"p{round(q * 100)}": round((b - a) * 1e3, 2) for q, (a, b) in quantiles.items()},
-        "floor_ms": {f"p{round(q * 100)}": round(a * 1e3, 2) for q, (a, _) in quantiles.items()},
-        "n": len(picked),
+        "added_ms": added["ours"], "added_idle_ms": added[IDLE],
+        **({"added_predicting_ms": added["predicting"]} if model is not None else {}),
+        "floor_ms": {q: round(ms, 2) for q, ms in at_q["floor"].items()}, "n": len(took["ours"]),
     }  # fmt: skip
 
 
@@ -233,7 +183,7 @@ async def worth(folder: Path, quick: bool, presets: Sequence[str], model: Path |
             replicas = ports[:-4]
             with suite.processes(folder) as group:
                 suite.start_mocks(group, replicas, SCALE)
-                await _engines(replicas)
+                await ready_engines(replicas)
                 used = model if name.endswith(TRAINED) else None
                 async with front(group, replicas, ports[-4:], balance, preset, used) as at:
                     rows[name] = {**(await suite.drive(at.url, runs, warm)).row(), "attempt": attempt}
@@ -248,8 +198,9 @@ def run(quick: bool = False, presets: Sequence[str] = ("late",), trained: bool =
         presets = (*presets, "llmd_predicted")
 
     async def all_of_it(folder: Path) -> dict[str, Any]:
-        spent = await cost(folder, quick)
-        rows = await worth(folder, quick, presets, train(folder) if trained else None)
+        model = train(folder) if trained else None
+        spent = await cost(folder, quick, model)
+        rows = await worth(folder, quick, presets, model)
         p99 = {name: row["workflow_p99_s"] for name, row in rows.items()}
         ours = [name for name in (presets[0], presets[0] + TRAINED) if name in rows]
         others = [name for name in rows if name not in ours]

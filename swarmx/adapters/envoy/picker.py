@@ -240,6 +240,7 @@ class Picker:
             s.model,
             self.objectives,
             s.max_body_bytes,
+            s.max_bodies_bytes,
             s.share,
             s.receipts,
             s.proxy.hold_s,

@@ -60,6 +60,7 @@ class Pool:
         self.chars_per_token = CHARS_PER_TOKEN
         self.live: LiveDemand | None = None  # told of every call, where a scaler looks
         self.arrived = self.unserved = 0  # requests, and those of them for which there was no endpoint
+        self.body_bytes = 0  # of requests that are being read or held
         self._twice = 0
         self._warned: set[str] = set()
 

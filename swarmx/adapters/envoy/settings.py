@@ -137,6 +137,7 @@ class PickerSettings(Settings):
         neither it nor its metrics say
     mode : "on"; "shadow" decides and records, the proxy chooses; "canary:SHARE" does so for the rest
     listen : gRPC, with TLS where `tls` is given; metrics_listen : HTTP with /metrics, /healthz, /livez and /state
+    max_body_bytes : longest request; max_bodies_bytes : of all together that are being read or held
     objectives : InferenceObjective -> priority, above those that an InferencePool's cluster names
     receipts : put `x-swarmx-decision` on answers
     demand : publish in /state what live workflows will still ask of every model, for the external scaler
@@ -163,6 +164,7 @@ class PickerSettings(Settings):
     fallbacks: Annotated[int, Field(ge=0, le=16)] = 1
     shed_waiting: Positive = 8.0
     max_body_bytes: Count = 32 * 2**20
+    max_bodies_bytes: Count = 256 * 2**20
     receipts: bool = True
     prefix_cache: bool = True
     notice_s: Annotated[float, Field(ge=0)] = 3.0

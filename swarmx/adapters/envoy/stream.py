@@ -37,6 +37,7 @@ class StreamRules:
     """model : the pool's, where a request names none; objectives : name -> priority
 
     max_body_bytes : a longer request is refused with 413
+    max_bodies_bytes : of all requests whose bodies are being read or held; one more is refused with 503
     share : of the requests whose endpoint is really set; the others are decided and recorded alone
     receipts : put `x-swarmx-decision` on answers
     tracks_prefixes : remember which endpoint has seen which beginning of a prompt, as engines cache them
@@ -47,6 +48,7 @@ class StreamRules:
     model: str
     objectives: dict[str, int] = field(default_factory=dict)
     max_body_bytes: int = 32 * 2**20
+    max_bodies_bytes: int = 256 * 2**20
     share: float = 1.0
     receipts: bool = True
     hold_s: float = 30.0
@@ -89,6 +91,7 @@ class Stream:
 
         A client that leaves on reading the last event of its stream was served.
         """
+        self._take_body()
         if self.ride is None or self.ride.over:
             return
         seen_to_its_end = self._complete or self.ride.answer.done or (self.response_mode == NONE and self._picked)
@@ -110,12 +113,27 @@ class Stream:
         if self._picked:  # a mode in which bodies follow the decision
             return (replies.GO_ON_REQUEST_BODY,)
         self._body += body.body
-        if len(self._body) > self.rules.max_body_bytes:
+        self.pool.body_bytes += len(body.body)
+        if (refusal := self._too_much()) is not None:
             self._picked = True
-            return (self._refuse(Refused(413, f"the request is longer than {self.rules.max_body_bytes} bytes")),)
+            return (self._refuse(refusal),)
         if self.body_mode != FULL_DUPLEX:
             return (await self._pick(in_body=True),)
         return await self._give_back(last=True) if body.end_of_stream else ()
+
+    def _too_much(self) -> Refused | None:
+        rules = self.rules
+        if len(self._body) > rules.max_body_bytes:
+            return Refused(413, f"the request is longer than {rules.max_body_bytes} bytes")
+        if self.pool.body_bytes > rules.max_bodies_bytes:
+            return Refused(503, "too many long requests at a time", 1.0)
+        return None
+
+    def _take_body(self) -> bytes:
+        """What has been read of the body; it no longer counts."""
+        body, self._body = bytes(self._body), bytearray()
+        self.pool.body_bytes -= len(body)
+        return body
 
     async def _request_trailers(self) -> Sequence[bytes]:
         if self._picked:
@@ -126,15 +144,14 @@ class Stream:
         answer = await self._pick(in_body=False)
         if self.ride is None:
             return (answer,)
-        body, self._body = bytes(self._body), bytearray()
-        return (answer, *replies.body_again(body, last=last))
+        return (answer, *replies.body_again(self._take_body(), last=last))
 
     async def _pick(self, in_body: bool) -> bytes:
         self._picked = True
         began = self.pool.clock()
         raw = read_body(bytes(self._body))
         if self.body_mode != FULL_DUPLEX:
-            self._body = bytearray()
+            self._take_body()
         call = Call(
             "", raw.model or self.rules.model, began, prompt=raw.prompt,
             prompt_tokens=self.pool.tokens_of(raw.chars), max_tokens=raw.max_tokens,
@@ -170,6 +187,7 @@ class Stream:
         return 0.0
 
     def _refuse(self, refusal: Refused) -> bytes:
+        self._take_body()
         self.pool.counters.add("refusals", str(refusal.status))
         return replies.refused(refusal)
 

@@ -206,6 +206,28 @@ def test_an_oversized_body_is_413(proxy: dict[str, object]) -> None:
     asyncio.run(run())
 
 
+@both_modes
+def test_bodies_that_are_held_together_are_bounded(proxy: dict[str, object]) -> None:
+    async def run() -> None:
+        async with rig([Backend("b1")], proxy, max_bodies_bytes=250_000) as r:
+            first = asyncio.create_task(r.post({"prompt": "x", "sleep": 0.3}))
+            await r.until(lambda: r.backends[0].inside == 1)
+            replies = await asyncio.gather(*(r.post({"prompt": "x" * 100_000}) for _ in range(6)))
+            statuses = sorted(reply.status for reply in replies)
+            assert set(statuses) <= {200, 503} and statuses[0] == 200
+            if r.picker.server.rules.hold_s and proxy.get(
+                "duplex", True
+            ):  # buffered ones are given up as they are read
+                assert statuses.count(503) == 4
+                shed = next(reply for reply in replies if reply.status == 503)
+                assert "long requests" in shed.json["error"]["message"] and shed.headers["retry-after"] == "1"
+            assert (await first).status == 200
+            await r.until(lambda: not r.picker.pool.rides)
+            assert r.picker.pool.body_bytes == 0
+
+    asyncio.run(run())
+
+
 def test_a_client_cannot_choose_its_destination() -> None:
     async def run() -> None:
         async with rig() as r:
