@@ -96,6 +96,17 @@ def busy_group(rng: np.random.Generator, rows: int = 1500) -> tuple[list[Row], l
     return before, [(g, grid, 2 * x) for g, grid, x in after]
 
 
+def one_group(rng: np.random.Generator, rows: int, sigma: float, factor: float = 1.0) -> list[Row]:
+    """One rightly predicted group of that spread on the log scale, save for a factor."""
+    middles = np.exp(rng.normal(5, 0.6, rows))
+    seen = factor * middles * np.exp(sigma * rng.normal(size=rows))
+    here = group(0, "fast")
+    return [
+        (here, QuantileGrid(LEVELS, middle * np.exp(sigma * NORMAL)), float(x))
+        for middle, x in zip(middles, seen, strict=True)
+    ]
+
+
 SHIFTS = (
     "lengths double", "one type doubles", "one group doubles", "device slows", "lengths halve",
     "prompt mix changes", "stationary",

@@ -22,39 +22,48 @@ from _adaptation_calibration import CALIBRATIONS, Calibrated, calibrated, covera
 from _adaptation_detectors import SLOW, Detector, alarms, concerns, detectors
 from _adaptation_guard import adversarial
 from _adaptation_loop import recovered
-from _adaptation_streams import SHIFTS, Stream, bfcl, busy_group, drawn, replayed, shifted, vllm_builds
+from _adaptation_real import through_loop
+from _adaptation_routing import beside_retraining
+from _adaptation_streams import SHIFTS, Stream, bfcl, busy_group, drawn, one_group, replayed, shifted, vllm_builds
 
 from swarmx.drift import Reference
 from swarmx.quantiles import LEVELS
 
 HOME = Path(__file__).parents[1]
 MISSED = "missed"
+OURS = "DriftMonitor, 1 per 100k"
+FEW = (OURS, "ADWIN", "PageHinkley")
+SHORT = ("bfcl tokens",)
 DOUBLED = ("lengths double", "one type doubles", "one group doubles", "device slows")
 
 
 def run(quick: bool = False, data: str | None = None) -> dict[str, Any]:
-    """All of it. quick : few seeds and no simulations of more than one regime; data : directory of the public logs,
-    `../shared/data` beside the checkout when it is there"""
+    """All of it. quick : few seeds, three detectors, one regime, the beginning of the public logs, and none of the
+    routing beside a retraining; data : directory of the public logs, `../shared/data` beside the checkout when it is
+    there"""
     folder = Path(data) if data else HOME.parent / "shared" / "data"
-    seeds = range(3 if quick else 20)
-    found = detection(seeds)
-    stationary = false_alarms(2 if quick else 10, 20_000 if quick else 100_000)
-    coverage = coverages(range(3 if quick else 20))
+    seeds = range(3 if quick else 8)
+    names = FEW if quick else tuple(detectors())
+    found = detection(seeds, names)
+    stationary = false_alarms(*((2, 20_000) if quick else (5, 100_000)), names)
+    coverage = coverages(range(3 if quick else 12))
     loop = recovered(quick)
     guard = adversarial(quick)
-    ours = "DriftMonitor, 1 per 100k"
     return {
-        "detect_records_2x": _worst(found, ours, DOUBLED),
-        "false_alarms_per_100k": stationary[ours]["per_100k"],
+        "detect_records_2x": _worst(found, OURS, DOUBLED),
+        "false_alarms_per_100k": stationary[OURS]["per_100k"],
         "loss_recovered_1000": loop["recovered_1000"],
         "coverage_records": coverage["OnlineCalibration"]["records_max"],
         "adversarial_p99_vs_led_max": guard["worst_p99_vs_led"],
         "detectors": found,
+        "spreads": spreads(range(4 if quick else 16)),
         "stationary": stationary,
         "calibration": coverage,
         "loop": loop,
         "guard": guard,
-        "logs": {name: log for name, log in logs(folder)},
+        "logs": dict(logs(folder, names, 5000 if quick else None)),
+        "logs_through_the_loop": through_loop(folder, SHORT if quick else ()),
+        "routing": None if quick else beside_retraining(),
         "meta": {"quick": quick, "seeds": len(seeds), "data": str(folder) if folder.is_dir() else None},
     }  # fmt: skip
 
@@ -62,13 +71,14 @@ def run(quick: bool = False, data: str | None = None) -> dict[str, Any]:
 # ---- detectors ----
 
 
-def detection(seeds: Iterable[int]) -> dict[str, dict[str, Any]]:
+def detection(seeds: Iterable[int], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Per detector and made-up shift: records of the touched group until its first alarm (median and largest over the
     seeds, the groups' records where several shifted), and alarms before the shift or about groups that did not."""
-    out: dict[str, dict[str, Any]] = {name: {} for name in detectors()}
+    out: dict[str, dict[str, Any]] = {name: {} for name in names}
     for shift in SHIFTS[:-1]:
-        for name, make in detectors().items():
-            runs = [_detected(shifted(shift, seed, rows=1500), make) for seed in seeds]
+        streams = [shifted(shift, seed, rows=1500) for seed in seeds]
+        for name in names:
+            runs = [_detected(stream, detectors()[name]) for stream in streams]
             records = [record for record, _ in runs if record is not None]
             out[name][shift] = {
                 "records_median": float(np.median(records)) if records else None,
@@ -76,6 +86,28 @@ def detection(seeds: Iterable[int]) -> dict[str, dict[str, Any]]:
                 "found": f"{len(records)} of {len(runs)}",
                 "wrong": sum(wrong for _, wrong in runs),
             }
+    return out
+
+
+def spreads(seeds: Iterable[int], sigmas: Sequence[float] = (0.8, 1.2, 1.6, 2.0)) -> dict[str, dict[str, Any]]:
+    """Records until our monitor tells a doubling of one group of that spread on the log scale, 1,000 rows for the
+    reference and 500 before it; not told within 1,500 records counts as missed."""
+    out = {}
+    for sigma in sigmas:
+        found = []
+        for seed in seeds:
+            rng = np.random.default_rng([seed, int(10 * sigma)])
+            before, after = one_group(rng, 1500, sigma), one_group(rng, 1500, sigma, 2.0)
+            detector = detectors()[OURS](Reference.from_rows(before[:1000]))
+            alarms(detector, before[1000:])
+            told = alarms(detector, after, 500)
+            found.append(told[0][0] - 500 + 1 if told else None)
+        seen = [n for n in found if n is not None]
+        out[f"{sigma:g}"] = {
+            "records_median": float(np.median(seen)) if seen else None,
+            "records_max": max(seen, default=None),
+            "found": f"{len(seen)} of {len(found)}",
+        }
     return out
 
 
@@ -100,11 +132,12 @@ def _worst(found: dict[str, dict[str, Any]], name: str, shifts: Sequence[str]) -
     return None if MISSED in values else max(values)
 
 
-def false_alarms(runs: int, records: int) -> dict[str, dict[str, float]]:
-    """Alarms in stationary made-up streams, half of them with heavy tails, per 100,000 records."""
+def false_alarms(runs: int, records: int, names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Alarms in stationary made-up streams, half of them with heavy tails, per 100,000 records; a tenth of them for
+    detectors that are not ours."""
     out = {}
-    for name, make in detectors().items():
-        each = records // 10 if name in SLOW else records
+    for name in names:
+        make, each = detectors()[name], records if name == OURS else records // 10
         count = 0
         for seed in range(runs):
             rng, heavy = np.random.default_rng([seed, 99]), seed % 2 == 1
@@ -150,39 +183,43 @@ def _ratio(found: Sequence[Calibrated], plain: Sequence[Calibrated]) -> float:
 # ---- public logs ----
 
 
-def logs(folder: Path) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Each public log: the old run's quantiles per (category, model), replayed into the new run and into itself."""
+def logs(folder: Path, names: Sequence[str], most: int | None) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Each public log: the old run's quantiles per (category, model), replayed into the new run and into itself.
+
+    most : rows of each; None for all
+    """
     if (folder / "bfcl").is_dir():
         for target in ("latency_s", "output_tokens"):
             yield (
                 f"bfcl {target}, 2024-07-25 into 2024-08-11",
-                _log(replayed(f"bfcl {target}", *bfcl(folder, target), 0)),
+                _log(replayed(f"bfcl {target}", *bfcl(folder, target), 0), names, most),
             )
     if (folder / "bfcl_multi_turn_vllm").is_dir():
-        yield "gpt-oss-120b latency_s, vLLM v0.10.2 into 2025-11-12", _log(replayed("vllm", *vllm_builds(folder), 0))
+        yield (
+            "gpt-oss-120b latency_s, vLLM v0.10.2 into 2025-11-12",
+            _log(replayed("vllm", *vllm_builds(folder), 0), names, most),
+        )
 
 
-def _log(streams: tuple[Stream, Stream]) -> dict[str, Any]:
+def _log(streams: tuple[Stream, Stream], names: Sequence[str], most: int | None) -> dict[str, Any]:
     """Places of alarms in the new run and in held-out rows of the old one (false), and loss and coverage there."""
-    stream, held = streams
+    stream, fresh, held = streams[0], streams[0].after[:most], streams[1].after[:most]
     out: dict[str, Any] = {
-        "records": len(stream.after),
-        "groups": len({row[0] for row in stream.after}),
-        "held_out_records": len(held.after),
-    }
+        "records": len(fresh), "groups": len({row[0] for row in fresh}), "held_out_records": len(held),
+    }  # fmt: skip
     reference = Reference.from_rows(stream.reference)
     out["detectors"] = {
         name: {
-            "first_alarm": told[0][0] if (told := alarms(make(reference), stream.after)) else None,
+            "first_alarm": told[0][0] if (told := alarms(make(reference), fresh)) else None,
             "alarms": len(told),
             "groups_alarmed": len({group for _, group in told}),
-            "false_alarms_held_out": len(alarms(make(reference), held.after)),
+            "false_alarms_held_out": len(alarms(make(reference), held)),
         }
         for name, make in detectors().items()
-        if name not in SLOW
+        if name in names and name not in SLOW
     }
-    found = {name: calibrated(make(), [], stream.after)[1] for name, make in CALIBRATIONS.items()}
-    before = calibrated(CALIBRATIONS["none"](), [], held.after)[1]
+    found = {name: calibrated(make(), [], fresh)[1] for name, make in CALIBRATIONS.items()}
+    before = calibrated(CALIBRATIONS["none"](), [], held)[1]
     out["loss"] = {"held_out": _loss(before)} | {name: _loss(one) for name, one in found.items()}
     out["coverage_error"] = {name: round(_error([one], 0), 4) for name, one in found.items()}
     return out

@@ -1,29 +1,31 @@
 """Whether a predictor is worth listening to: its losses beside those of the lengths observed per type.
 
-Every finished call compares what was predicted of it with what the lengths observed so far would have said. While the
-predictor's running loss is within a limit of theirs it is listened to; else the observed lengths answer, and it goes on
-being compared, so it comes back by itself when it is good again. Bias, order and spread all show in the loss: a biased
-or inverted predictor has the larger one. Where bias or order are seen to be grossly wrong, no slack is left to it.
+Every finished call compares what was predicted of it with what the lengths observed so far would have said. A
+predictor is listened to once its running loss is no larger than theirs, and while it stays within a limit of that; else
+the observed lengths answer, and it goes on being compared, so it comes back by itself when it is good again. Before
+that, a handful of calls go by its word on credit; so one that is wrong from the beginning decides of these alone. Bias,
+order and spread all show in the loss: a biased or inverted predictor has the larger one. Where bias or order are seen
+to be grossly wrong, no slack is left to it.
 """
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from swarmx import kernel_trust
 from swarmx.quantiles import LEVELS
 from swarmx.types import Prediction
 
 Array = NDArray[np.float64]
-Reason = Literal["", "loss", "bias", "rank"]
-UPPER_LEVELS = LEVELS[LEVELS >= 0.5]
-UPPER = LEVELS >= 0.5  # over-estimates hold calls back and under-estimates pile them up; both show in the upper half
-MEDIAN = int(np.searchsorted(LEVELS, 0.5))
+Reason = Literal["", "unproven", "loss", "bias", "rank"]
+MEDIAN = int(np.searchsorted(LEVELS, 0.5))  # from here on over-estimates, which hold calls back, and under-estimates,
+# which pile them up, both show
 WORST = 20.0  # a single loss counts as at most so many times the other side's running loss
 FARTHEST = math.log(1000.0)  # a single ratio of observed to predicted counts as at most this
 PAIRS, EVERY = 64, 8  # calls over which the rank correlation is taken, and between two looks at it
@@ -31,12 +33,13 @@ PAIRS, EVERY = 64, 8  # calls over which the rank correlation is taken, and betw
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was said of a call that has not ended."""
+    """What was said of a call that has not ended. credited : whether it may go by that before anything is proven"""
 
     said: Prediction
     plain: Prediction
     max_tokens: int | None
     call_type: str | None
+    credited: bool = False
 
     def cut(self, prediction: Prediction) -> Array:
         """(K,) values, cut at max_tokens as the answer will be."""
@@ -51,10 +54,11 @@ class Asked:
 class Trust:
     """Compares two predictions of each finished call by pinball loss over the upper half of the levels.
 
-    slack : the predictor is listened to while its running loss is at most so many times that of the observed lengths;
-        regain : once it is not, its loss must come down to so many times before it is again
-    first : finished calls before anything is concluded (after 3 nothing was gained); enough : until then the limit is
-        wider, by `early` (1/n - 1/enough), since both losses are still uncertain
+    regain : the predictor is listened to once its running loss is at most so many times that of the observed lengths,
+        and slack : from then on while it is at most so many times theirs
+    credit : calls that go by its word before anything is concluded; first : finished calls that a conclusion takes
+    enough : until so many the losses are still uncertain, and (1/n - 1/enough) times `early` is added to slack, times
+        `caution` taken off regain
     bias : a median off by this factor leaves no slack, nor does an order of calls that is significantly inverted
     memory : calls over which the losses run
     stale_s : older predictors (`Prediction.age_s`) are not listened to; None: any age, the losses tell
@@ -63,9 +67,11 @@ class Trust:
 
     slack: float = 1.1
     regain: float = 1.0
+    credit: int = 10
     first: int = 10
     enough: int = 30
     early: float = 20.0
+    caution: float = 3.0
     bias: float = 3.0
     memory: int = 200
     stale_s: float | None = None
@@ -76,27 +82,31 @@ class Trust:
     log_square: float = 0.0
     rank_correlation: float | None = None
     compared: int = 0
-    holds: bool = True  # whether the predictor's word counts
-    reason: Reason = ""  # why it does not
-    switches: int = 0  # times that this has changed
+    holds: bool = False  # whether the predictor's word counts
+    reason: Reason = "unproven"  # why it does not
+    switches: int = 0  # verdicts that were other than the one before
     version: str = ""
+    _credited: int = 0
     _open: OrderedDict[str, Asked] = field(default_factory=OrderedDict)
-    _pairs: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=PAIRS))
+    _pairs: Array = field(default_factory=lambda: np.zeros((PAIRS, 2)))  # the latest, in a ring
 
     def asked(
         self, call_id: str, said: Prediction, plain: Prediction, max_tokens: int | None = None,
         call_type: str | None = None,
     ) -> Prediction:  # fmt: skip
-        """Remember both, and return the one that counts.
+        """Remember both, and return the one that counts. The truth itself (source "oracle") need not prove itself.
 
-        A new model version is heard afresh: what was measured of the one before says nothing of it.
+        A new model version is measured afresh, since what was measured of the one before says nothing of it. Until
+        that has led to something it is believed as much as that one was.
         """
         if said.model_version != self.version:
             self._begin(said.model_version)
-        self._open[call_id] = Asked(said, plain, max_tokens, call_type)
+        on_credit = self.reason == "unproven" and self._credited < self.credit
+        self._credited += on_credit
+        self._open[call_id] = asked = Asked(said, plain, max_tokens, call_type, on_credit)
         if len(self._open) > self.most:
             self._open.popitem(last=False)
-        return self._chosen(said, plain)
+        return self._chosen(asked, plain)
 
     def open(self) -> dict[str, Asked]:
         """Calls that were asked about and have not ended, by id."""
@@ -105,7 +115,7 @@ class Trust:
     def current(self, call_id: str, plain: Prediction) -> Prediction | None:
         """What counts now for a call that was asked about; None for any other."""
         pair = self._open.get(call_id)
-        return None if pair is None else self._chosen(pair.said, plain)
+        return None if pair is None else self._chosen(pair, plain)
 
     def ended(self, call_id: str, output_tokens: float) -> None:
         """The call produced so many tokens. A call that was never asked about is ignored, and so is one whose
@@ -124,33 +134,36 @@ class Trust:
         ratio = min(max(ratio, -FARTHEST), FARTHEST)
         self.log_ratio += (ratio - self.log_ratio) * weight
         self.log_square += (ratio**2 - self.log_square) * weight
-        self._pairs.append((middle, output_tokens))
+        self._pairs[self.compared % PAIRS] = middle, output_tokens
         if self.compared % EVERY == 0 and self.compared >= self.enough:
-            self.rank_correlation = _spearman(np.array(self._pairs))
+            self.rank_correlation = float(kernel_trust.rank_correlation(self._latest()))
         self._judge()
 
     def forget(self, call_id: str) -> None:
         """The call will tell nothing: it failed or was withdrawn."""
         self._open.pop(call_id, None)
 
-    def _chosen(self, said: Prediction, plain: Prediction) -> Prediction:
+    def _chosen(self, asked: Asked, plain: Prediction) -> Prediction:
+        said = asked.said
+        if said.source == "oracle":
+            return said
         old = self.stale_s is not None and said.age_s is not None and said.age_s > self.stale_s
-        return said if self.holds and not old else plain
+        counts = self.holds or (asked.credited and self.reason == "unproven")
+        return said if counts and not old else plain
 
     def _begin(self, version: str) -> None:
         self.version, self.compared = version, 0
         self.predictor_loss = self.observed_loss = self.log_ratio = self.log_square = 0.0
         self.rank_correlation = None
-        self._pairs.clear()
-        self._turn(True, "")
 
     def _judge(self) -> None:
         if self.compared < self.first:
             return
         wrong = self._wrong()
-        limit = 1.0 if wrong else self.slack + self.early * max(1 / self.compared - 1 / self.enough, 0.0)
+        uncertain = max(1 / self.compared - 1 / self.enough, 0.0)
+        limit = 1.0 if wrong else self.slack + self.early * uncertain
         if not self.holds:
-            limit = min(limit, self.regain)
+            limit = min(limit, self.regain - self.caution * uncertain)
         holds = self.predictor_loss <= limit * self.observed_loss
         self._turn(holds, "" if holds else wrong or "loss")
 
@@ -160,29 +173,20 @@ class Trust:
         spread = math.sqrt(max(self.log_square - self.log_ratio**2, 0.25))
         if abs(self.log_ratio) > math.log(self.bias) + 2 * spread / math.sqrt(n):
             return "bias"
-        inverted = self.rank_correlation is not None and self.rank_correlation < -2 / math.sqrt(len(self._pairs))
+        inverted = self.rank_correlation is not None and self.rank_correlation < -2 / math.sqrt(len(self._latest()))
         return "rank" if inverted else ""
 
+    def _latest(self) -> Array:
+        """(calls, 2) predicted median and observed tokens, in no particular order."""
+        if self.compared < PAIRS:
+            return self._pairs[1 : self.compared + 1]
+        return self._pairs
+
     def _turn(self, holds: bool, reason: Reason) -> None:
-        self.switches += holds != self.holds
+        self.switches += holds != self.holds or self.reason == "unproven"
         self.holds, self.reason = holds, reason
 
 
 def _loss(values: Array, output_tokens: float) -> float:
     """Mean pinball loss over the upper levels, as `swarmx.quantiles.pinball_loss` has it for all of them."""
-    gap = output_tokens - values[UPPER]
-    return float(np.maximum(UPPER_LEVELS * gap, (UPPER_LEVELS - 1) * gap).mean())
-
-
-def _spearman(pairs: Array) -> float:
-    """Rank correlation of two columns (N, 2), ties at their mean rank; 0 where one is constant."""
-    ranks = [_ranks(column) for column in pairs.T]
-    spread = float(ranks[0].std() * ranks[1].std())
-    return float(np.mean(ranks[0] * ranks[1])) / spread if spread > 0 else 0.0
-
-
-def _ranks(column: Array) -> Array:
-    """Ranks less their mean."""
-    _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
-    middle: Array = np.cumsum(counts) - counts / 2 - len(column) / 2
-    return middle[place]
+    return float(kernel_trust.pinball(LEVELS, values, MEDIAN, output_tokens))

@@ -18,7 +18,7 @@ OUTLOOK = Outlook(10.0, 0.1, 1.0, 0.0, True)
 
 
 def sure(tokens: float) -> Prediction:
-    return Prediction(QuantileGrid.point(tokens))
+    return Prediction(QuantileGrid.point(tokens), "oracle")
 
 
 def waiting(name: str, tokens: float = 10.0, **more: object) -> Waiting:

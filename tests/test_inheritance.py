@@ -11,7 +11,7 @@ from swarmx.types import Call, CallRecord, Prediction, Preempt, ReplicaState, St
 
 
 def sure(tokens: float) -> Prediction:
-    return Prediction(QuantileGrid.point(tokens))
+    return Prediction(QuantileGrid.point(tokens), "oracle")
 
 
 def call(name: str, workflow: str, priority: str, parent: str | None = None) -> Call:

@@ -28,7 +28,7 @@ def replica(name: str, **more: object) -> ReplicaState:
 
 
 def exactly(tokens: float) -> Prediction:
-    return Prediction(QuantileGrid.point(tokens))
+    return Prediction(QuantileGrid.point(tokens), "oracle")
 
 
 @st.composite
@@ -288,7 +288,7 @@ def test_an_unknown_policy_or_option_names_the_known_ones() -> None:
 def test_every_grid_in_the_book_is_cut_at_max_tokens() -> None:
     scheduler = preset("late", engines=KNOWN)
     scheduler.replicas_changed([replica("r0")], 0.0)
-    wide = Prediction(QuantileGrid(LEVELS, np.linspace(1, 1000, LEVELS.size)))
+    wide = Prediction(QuantileGrid(LEVELS, np.linspace(1, 1000, LEVELS.size)), "oracle")
     scheduler.arrive(Call("c", "m", 0.0, max_tokens=50), wide, 0.0)
     assert scheduler.cluster.flight_table()[0, -1] == 50
 
@@ -352,7 +352,7 @@ def test_a_predictor_that_is_always_wrong_loses_its_word_and_the_fallback_answer
     scheduler.replicas_changed([replica("r0")], 0.0)
     sources = []
     for i in range(60):
-        scheduler.arrive(Call(f"c{i}", "m", float(i), type="t"), exactly(5000.0), float(i))
+        scheduler.arrive(Call(f"c{i}", "m", float(i), type="t"), Prediction(QuantileGrid.point(5000.0)), float(i))
         sources.append(scheduler._bound[f"c{i}"].prediction.source)
         scheduler.finished(CallRecord(f"c{i}", "m", float(i), "ok", type="t", output_tokens=10), i + 0.5)
     assert sources[0] == "neural"
@@ -365,7 +365,7 @@ def test_calls_in_flight_and_waiting_are_looked_at_anew_when_the_predictor_loses
     scheduler = preset("late", engines=KNOWN)
     scheduler.replicas_changed([replica("r0", slots=2)], 0.0)
     for i in range(14):
-        scheduler.arrive(Call(f"c{i}", "m", 0.0, type="t"), exactly(50_000.0), 0.0)
+        scheduler.arrive(Call(f"c{i}", "m", 0.0, type="t"), Prediction(QuantileGrid.point(50_000.0)), 0.0)
     long, ended = "c0", 0
     while ended < 10:
         (other,) = (call for call in scheduler._bound if call != long)

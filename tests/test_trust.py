@@ -1,4 +1,4 @@
-"""A predictor is listened to while it is not worse than the lengths observed anyway, and again once it is better."""
+"""A predictor is listened to once it is better than the lengths observed anyway, and while it is not worse."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from swarmx.trust import Trust
 from swarmx.types import Prediction
 
 PLAIN = Prediction(QuantileGrid(LEVELS, -100 * np.log(1 - LEVELS)), "per_type")
+WRONG = Prediction(QuantileGrid.point(1e6))
 
 
 def play(trust: Trust, factor: float, calls: int, seed: int = 0) -> None:
@@ -33,36 +34,55 @@ def test_a_calibrated_predictor_keeps_its_word() -> None:
 
 
 @pytest.mark.parametrize("factor", [10.0, 1e28, 0.1])
-def test_a_biased_predictor_loses_it_within_some_dozen_calls(factor: float) -> None:
-    trust = Trust()
-    play(trust, factor, 60)
-    assert not trust.holds
-    assert trust.asked("x", PLAIN, PLAIN) is PLAIN
-
-
-def test_before_anything_has_ended_it_is_listened_to() -> None:
-    trust = Trust()
-    play(trust, 10.0, trust.first - 1)
-    assert trust.holds
-
-
-@pytest.mark.parametrize("factor", [10.0, 1e28, 0.1])
-def test_a_gross_bias_is_told_within_fifteen_calls(factor: float) -> None:
+def test_one_that_is_biased_from_the_beginning_never_gets_its_word(factor: float) -> None:
     for seed in range(10):
         trust = Trust()
-        play(trust, factor, 15, seed)
+        play(trust, factor, 60, seed)
+        assert (trust.holds, trust.switches) == (False, 1)
+        assert trust.asked("x", WRONG, PLAIN) is PLAIN
+
+
+@pytest.mark.parametrize(("factor", "calls"), [(10.0, 20), (1e28, 5), (0.1, 150)])
+def test_one_that_turns_bad_loses_its_word(factor: float, calls: int) -> None:
+    """Over-estimates cost much and are told soon; a loss of under-estimates is at most what was observed."""
+    for seed in range(10):
+        trust = Trust()
+        play(trust, 1.0, 300, seed)
+        assert trust.holds
+        play(trust, factor, calls, seed + 100)
         assert not trust.holds
         assert trust.reason
 
 
-def test_a_good_predictor_keeps_its_word_while_little_is_known() -> None:
-    """Of 40 runs of 30 calls the word may be lost for a moment in one or two: the losses of few calls are uncertain."""
-    lost = 0
+def test_before_anything_has_ended_so_many_calls_go_by_its_word_on_credit() -> None:
+    trust = Trust()
+    told = [trust.asked(str(i), WRONG, PLAIN) for i in range(trust.credit + 5)]
+    assert told == [WRONG] * trust.credit + [PLAIN] * 5
+    assert trust.reason == "unproven"
+    for i in range(trust.first):
+        assert trust.current("9", PLAIN) is (WRONG if i < 10 else PLAIN)
+        trust.asked(f"{i}, ended", WRONG, PLAIN)
+        trust.ended(f"{i}, ended", 10.0)
+    assert (trust.holds, trust.switches) == (False, 1)
+    assert trust.current("9", PLAIN) is PLAIN  # in flight on credit, and looked at again
+
+
+def test_the_truth_itself_is_listened_to_at_once() -> None:
+    truth = replace(PLAIN, source="oracle")
+    assert Trust().asked("x", truth, PLAIN) is truth
+
+
+def test_a_good_predictor_has_its_word_within_fifty_calls() -> None:
+    """It explains a third of the variance here, so its loss is .9 of that of the observed lengths, and few calls tell
+    little: of 40 runs some four may take longer, or lose it again for a moment."""
+    late = again = 0
     for seed in range(40):
         trust = Trust()
-        play(trust, 1.0, 30, seed)
-        lost += trust.switches > 0
-    assert lost <= 2
+        play(trust, 1.0, 50, seed)
+        late += not trust.holds
+        again += trust.switches > 2
+    assert late <= 6
+    assert again <= 6
 
 
 def test_an_inverted_order_costs_the_word() -> None:
@@ -78,41 +98,43 @@ def test_an_inverted_order_costs_the_word() -> None:
     assert trust.rank_correlation < 0
 
 
-def test_the_word_is_not_regained_until_the_loss_is_no_larger() -> None:
-    """Hysteresis: a predictor between the two limits keeps its word when it has it, and does not get it back."""
-    near = Prediction(QuantileGrid(LEVELS, PLAIN.tokens.values * 1.25))
+def test_the_word_is_not_gained_until_the_loss_is_no_larger() -> None:
+    """Hysteresis: a predictor between the two limits keeps its word when it has it, and does not get it otherwise."""
+    near, poor = (Prediction(QuantileGrid(LEVELS, PLAIN.tokens.values * factor)) for factor in (1.25, 3.0))
     rng = np.random.default_rng(1)
     lengths = rng.exponential(100.0, 2000).tolist()
 
-    def ended(trust: Trust, said: Prediction, some: list[float], start: int) -> None:
+    def ended(trust: Trust, said: Prediction, some: list[float], start: int, plain: Prediction = PLAIN) -> None:
         for i, tokens in enumerate(some, start):
-            trust.asked(str(i), said, PLAIN)
+            trust.asked(str(i), said, plain)
             trust.ended(str(i), tokens)
 
     keeps = Trust()
-    ended(keeps, near, lengths, 0)
+    ended(keeps, near, lengths[:100], 0, poor)
+    assert keeps.holds
+    ended(keeps, near, lengths[100:], 100)
     assert keeps.observed_loss < keeps.predictor_loss < keeps.slack * keeps.observed_loss
     assert keeps.holds
-    lost = Trust()
-    ended(lost, Prediction(QuantileGrid(LEVELS, PLAIN.tokens.values * 10)), lengths[:50], 0)
-    ended(lost, near, lengths, 50)
-    assert not lost.holds
-    assert lost.switches == 1
+    never = Trust()
+    ended(never, WRONG, lengths[:50], 0)
+    ended(never, near, lengths[50:], 50)
+    assert (never.holds, never.switches) == (False, 1)
 
 
-def test_a_new_model_version_is_heard_afresh() -> None:
-    trust = Trust()
-    play(trust, 10.0, 60)
-    trust.asked("old", PLAIN, PLAIN)
-    said = replace(PLAIN, model_version="b")
-    assert trust.asked("new", said, PLAIN) is said
-    assert trust.compared == 0
-    trust.ended("old", 5.0)  # says nothing of the new one
-    assert trust.compared == 0
+def test_a_new_model_version_is_measured_afresh_and_believed_as_the_former_was() -> None:
+    for good in (True, False):
+        trust = Trust()
+        play(trust, 1.0 if good else 10.0, 300)
+        trust.asked("old", PLAIN, PLAIN)
+        said = replace(WRONG, model_version="b")
+        assert trust.asked("new", said, PLAIN) is (said if good else PLAIN)
+        assert trust.compared == 0
+        trust.ended("old", 5.0)  # says nothing of the new one
+        assert trust.compared == 0
 
 
 def test_a_stale_predictor_is_not_listened_to() -> None:
-    trust = Trust(stale_s=3600.0)
+    trust = Trust(stale_s=3600.0, holds=True)
     old, young = replace(PLAIN, age_s=3601.0), replace(PLAIN, age_s=3599.0)
     plain = replace(PLAIN, source="pool_mean")
     assert trust.asked("a", old, plain) is plain
@@ -120,11 +142,10 @@ def test_a_stale_predictor_is_not_listened_to() -> None:
 
 
 def test_a_call_in_flight_is_told_what_counts_now() -> None:
-    trust = Trust()
-    said = Prediction(QuantileGrid.point(1e6))
-    assert trust.asked("x", said, PLAIN) is said
+    trust = Trust(holds=True)
+    assert trust.asked("x", WRONG, PLAIN) is WRONG
     for i in range(trust.first):
-        trust.asked(str(i), said, PLAIN)
+        trust.asked(str(i), WRONG, PLAIN)
         trust.ended(str(i), 10.0)
     assert trust.current("x", PLAIN) is PLAIN
     assert trust.current("0", PLAIN) is None

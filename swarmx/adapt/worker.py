@@ -191,7 +191,7 @@ def main(place: Path) -> int:
 
 
 def _bound(memory_bytes: int) -> None:
-    os.nice(NICE)
+    os.setpriority(os.PRIO_PROCESS, 0, NICE)  # whatever the priority of whoever started it
     if hasattr(os, "SCHED_BATCH"):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # it does not preempt a router that wakes up
     _, most = resource.getrlimit(resource.RLIMIT_DATA)

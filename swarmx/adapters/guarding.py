@@ -7,8 +7,8 @@ from swarmx.types import Source
 
 EXPECTED = "Lengths expected of calls, by who said so: a late prediction makes a second one of its call"
 FIGURES = {
-    "predictor_heard": "1 while predictions count, 0 while lengths observed per type answer in their place",
-    "predictor_turns": "Times that this has changed",
+    "predictor_heard": "1 since predictions have proven better than the lengths observed per type, else 0",
+    "predictor_turns": "Verdicts that were other than the one before",
     "predictor_loss_ratio": "Running loss of predictions over that of the observed lengths; heard again below 1",
 }
 

@@ -62,7 +62,7 @@ def test_no_call_starts_before_one_that_came_due_earlier(order: str, seed: int, 
             level = int(rng.integers(3))
             call = Call(f"c{i}", "m", now, priority=PRIORITIES[level], tenant="ab"[int(rng.integers(2))])
             due[call.id] = now + HOLD_S[level]
-            carry_out(scheduler.arrive(call, Prediction(QuantileGrid.point(float(rng.integers(1, 50)))), now))
+            carry_out(scheduler.arrive(call, Prediction(QuantileGrid.point(float(rng.integers(1, 50))), "oracle"), now))
             continue
         name = sorted(running)[int(rng.integers(len(running)))]
         when = running.pop(name)
@@ -76,7 +76,7 @@ def test_no_call_starts_before_one_that_came_due_earlier(order: str, seed: int, 
 def test_with_a_share_the_tier_takes_every_so_manieth_start_and_classes_stay_apart() -> None:
     scheduler = world("fcfs", 0.25)
     scheduler.replicas_changed([ReplicaState("r", "m", "d")], 0.0)
-    sure = Prediction(QuantileGrid.point(1.0))
+    sure = Prediction(QuantileGrid.point(1.0), "oracle")
     scheduler.arrive(Call("first", "m", 0.0), sure, 0.0)
     for i in range(10):
         scheduler.arrive(Call(f"low{i}", "m", 0.0, priority="low"), sure, 0.0)

@@ -32,7 +32,7 @@ from swarmx.waiting import lengths_of
 
 
 def sure(tokens: float) -> Prediction:
-    return Prediction(QuantileGrid.point(tokens))
+    return Prediction(QuantileGrid.point(tokens), "oracle")
 
 
 def scheduler_with(order: Order | LaneOrder, slots: int = 1) -> Scheduler:
@@ -307,7 +307,7 @@ def test_justitia_without_a_capacity_keeps_time_by_what_is_served() -> None:
     order = Justitia()
     scheduler = preset("central_fcfs", 0, {"d": EngineConstants(1.0)}, order=order, aging=None, tier="neural")
     scheduler.replicas_changed([ReplicaState("r", "m", "d")], 0.0)
-    sure = Prediction(QuantileGrid.point(100.0))
+    sure = Prediction(QuantileGrid.point(100.0), "oracle")
     for i in range(3):
         scheduler.arrive(Call(f"c{i}", "m", 0.0, prompt_tokens=10, workflow_id=f"w{i}"), sure, 0.0)
     cost = 10 * 100 + 100**2 / 2

@@ -31,7 +31,7 @@ def replica(name: str, slots: int = 1) -> ReplicaState:
 
 
 def sure(tokens: float) -> Prediction:
-    return Prediction(QuantileGrid.point(tokens))
+    return Prediction(QuantileGrid.point(tokens), "oracle")
 
 
 @st.composite
@@ -172,7 +172,7 @@ def test_a_due_call_is_preceded_only_by_calls_that_came_due_earlier(
 def test_what_an_order_is_asked_with_is_left_untouched(name: str) -> None:
     grid = QuantileGrid(LEVELS, np.linspace(1, 100, LEVELS.size))
     call = Call("c", "m", 1.0, prompt_tokens=10, workflow_id="w", tenant="t")
-    prediction = Prediction(grid, remaining_tokens=grid)
+    prediction = Prediction(grid, "oracle", remaining_tokens=grid)
     asked = Asked(call, prediction, lengths_of(grid, None), 5.0, 0.1, 0.01, True, 2.0)
     values = grid.values.copy()
     order = order_named(name)

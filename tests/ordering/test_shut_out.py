@@ -40,7 +40,9 @@ def starts_of(policy: str, order: str, giant: int, small: list[tuple[int, int]],
     while events:
         now, _, kind, name = heappop(events)
         if kind == "arrive":
-            decisions = scheduler.arrive(known[name], Prediction(QuantileGrid.point(float(length[name]))), now)
+            decisions = scheduler.arrive(
+                known[name], Prediction(QuantileGrid.point(float(length[name])), "oracle"), now
+            )
         else:
             record = CallRecord(name, "m", 0.0, "ok", output_tokens=length[name])
             decisions = scheduler.finished(record, now)

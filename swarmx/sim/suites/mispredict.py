@@ -50,20 +50,36 @@ class Broken:
             return None
 
 
-def arms(workflows: tuple[SimWorkflow, ...]) -> dict[str, Arm]:
-    """Every way to be wrong; the sample's mean is what an honest constant would be."""
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """Honest about workflows that arrive before that time, and so believed; then as wrong as `later`."""
+
+    first: Arm
+    later: Arm
+    at_s: float
+    name: str = "turned"
+
+    def predict(self, workflow: SimWorkflow, place: int) -> Prediction | None:
+        return (self.first if workflow.arrival_s < self.at_s else self.later).predict(workflow, place)
+
+
+def arms(workflows: tuple[SimWorkflow, ...], turns_s: float = 0.0) -> dict[str, Arm]:
+    """Every way to be wrong; the sample's mean is what an honest constant would be. turns_s : when `Turned` arms do"""
     good = Calibrated(workflows)
     mean = float(np.mean([cut_tokens(c) for w in workflows for c in w.calls]))
     every: dict[str | None, float] = dict.fromkeys(TYPE_MEANS, FACTOR)
     tenth: dict[str | None, float] = dict.fromkeys(TYPE_MEANS, 1 / FACTOR)
     half: dict[str | None, float] = dict.fromkeys(sorted(TYPE_MEANS)[::2], FACTOR)
+    inverted = Inverted(good, mean)
     return {
         "calibrated": good,
         "noisy": Noisy(good),
         "bias_x10": Biased(good, every, "bias_x10"),
         "bias_tenth": Biased(good, tenth, "bias_tenth"),
         "bias_x10_half": Biased(good, half, "bias_x10_half"),
-        "inverted": Inverted(good, mean),
+        "inverted": inverted,
+        "turns_x10": Turned(good, Biased(good, every, "bias_x10"), turns_s),
+        "turns_inverted": Turned(good, inverted, turns_s),
         "constant": Constant(mean),
         "huge": Constant(HUGE_TOKENS, "huge"),
         "nan": Broken(good),
@@ -99,7 +115,9 @@ class Mispredict(Made):
         if cell.arm is None or cell.arm == "none":
             return usual
         timing = Timing(prediction_s=SLOW_S) if cell.arm == "slow" else usual.timing
-        return replace(usual, arm=arms(ground.sample.workflows)[cell.arm], timing=timing)
+        run = usual.workload.workflows
+        half_s = run[len(run) // 2].arrival_s
+        return replace(usual, arm=arms(ground.sample.workflows, half_s)[cell.arm], timing=timing)
 
 
 MISPREDICT = Mispredict(
@@ -109,8 +127,8 @@ MISPREDICT = Mispredict(
     (LED, "central_fcfs", "push", "late"),
     (LED, "late"),
     (
-        "calibrated", "none", "noisy", "bias_x10", "bias_tenth", "bias_x10_half", "inverted", "constant", "huge", "nan",
-        "slow", *ENGINE_ARMS,
+        "calibrated", "none", "noisy", "bias_x10", "bias_tenth", "bias_x10_half", "inverted", "turns_x10",
+        "turns_inverted", "constant", "huge", "nan", "slow", *ENGINE_ARMS,
     ),
     short_share=0.2,
 )  # fmt: skip

@@ -15,5 +15,5 @@ async def test_the_gateways_page_has_them() -> None:
             page = await answer.text()
     labels = 'policy="late",pool="mock"'
     assert f'swarmx_expectations_total{{{labels},tier="pool_mean"}} 1.0' in page
-    assert f"swarmx_predictor_heard{{{labels}}} 1.0" in page
+    assert f"swarmx_predictor_heard{{{labels}}} 0.0" in page
     assert f"swarmx_predictor_turns_total{{{labels}}} 0.0" in page

@@ -185,9 +185,9 @@ def test_a_late_prediction_reaches_a_call_that_is_held_and_no_other() -> None:
     for name in ("a", "b", "c", "held"):
         world.ask(name)
     world.fetch()
-    long = Prediction(QuantileGrid.point(900.0))
+    long = Prediction(QuantileGrid.point(900.0), "oracle")
     world.grants.told(Told("h0", tuple(Foretold(name, long) for name in ("a", "held", "unheard"))))
-    world.grants.told(Told("h1", (Foretold("held", Prediction(QuantileGrid.point(1.0))),)))
+    world.grants.told(Told("h1", (Foretold("held", Prediction(QuantileGrid.point(1.0), "oracle")),)))
     trust = world.grants.scheduler.intake.trust
     assert {name: float(asked.said.tokens.mean()) for name, asked in trust.open().items()} == {"held": 900.0}
     assert {name for name, place in world.grants.places.items() if place.replica} == {"a", "b", "c"}
