@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Protocol
 
 from swarmx.predict.downstream import ModelOutlook, Outlook
@@ -63,7 +64,7 @@ class Foreteller:
 
     def asked(self, now: float) -> tuple[list[str], list[WorkflowState]]:
         """Workflows that changed since this was called last, and what the forecaster is to be asked of each."""
-        for name in [n for n, at in self._seen_s.items() if at < now - IDLE_S]:
+        for name in list(takewhile(lambda n: self._seen_s[n] < now - IDLE_S, self._seen_s)):  # longest unseen first
             if all(step.output_tokens is not None for step in self.states[name].steps):
                 del self.states[name], self._seen_s[name], self._events[name]
                 self._changed.pop(name, None)

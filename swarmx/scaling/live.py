@@ -66,6 +66,7 @@ class LiveWork:
         self._kind[row], self._started[row], self._forecast[row] = kind, np.nan, -1
         if is_first:
             self._begun.append((now, kind))
+            self._forget_begun(now)
 
     def foresee(self, workflow: str, work: Mapping[str, QuantileGrid]) -> None:
         """A forecast of what the workflow still holds, beside the calls that are here now.
@@ -206,8 +207,7 @@ class LiveWork:
 
     def _rates(self, now: float) -> tuple[Array, float]:
         """(T,) workflows a second by the type of their first call, and the seconds that this was seen for."""
-        while self._begun and self._begun[0][0] < now - self.rate_s:
-            self._begun.popleft()
+        self._forget_begun(now)
         counts: dict[int, int] = defaultdict(int)
         for _, kind in self._begun:
             counts[kind] += 1
@@ -217,3 +217,8 @@ class LiveWork:
         for kind, count in counts.items():
             rates[kind] = count / seen
         return rates, seen
+
+    def _forget_begun(self, now: float) -> None:
+        """Nobody may ask for demand for hours; arrivals must not pile up meanwhile."""
+        while self._begun and self._begun[0][0] < now - self.rate_s:
+            self._begun.popleft()

@@ -121,3 +121,12 @@ def test_counts_alone_give_the_infinite_server_s_load() -> None:
     middle = edges[:-1] + 5.0
     expected = 5.0 + (4.0 - 5.0) * np.exp(-middle / 10.0)
     assert busy == pytest.approx(expected, rel=0.01)
+
+
+def test_arrivals_do_not_pile_up_while_nobody_asks() -> None:
+    live = LiveWork(fit_profiles(plan_then_two_writers(), EDGES), rate_s=10.0)
+    for i in range(1000):
+        live.arrive(str(i), "a", "plan", float(i), is_first=True)
+        live.ended(str(i))
+    assert len(live._begun) <= 11
+    assert len(live) == 0
