@@ -26,6 +26,7 @@ Array = NDArray[np.float64]
 ENOUGH_SEGMENTS = 100  # of the whole pool, before anything is said about seconds
 PRIOR_SEGMENTS = 20.0  # what the pool's constants weigh when a kind's own are fitted
 KNOWN_SEGMENTS = 100.0  # what constants weigh that were given
+CONTRADICTED = 1.5  # nothing, once they are off by this factor
 REFIT_EVERY = 25  # segments between two refits at first; an eighth of what has been seen later on
 
 
@@ -93,8 +94,18 @@ class LeastSquares:
 
     def information(self) -> Array:
         """(4,) mean squared regressors of a row: how much a row tells about each constant."""
-        total = (1 - 0.5 ** (self.count / self.half_life)) / (1 - self._keep)
-        return np.asarray(np.diag(self._gram) / max(total, 1.0))
+        return np.asarray(np.diag(self._gram) / max(self._total(), 1.0))
+
+    def contradicts(self, constants: EngineConstants) -> bool:
+        """Whether segments took `CONTRADICTED` times longer or shorter, on average, than the constants say."""
+        if self.count < REFIT_EVERY:
+            return False
+        ratio = float(self._moment @ np.array(constants.as_tuple())) / self._total()  # expected over observed seconds
+        return not 1 / CONTRADICTED < ratio < CONTRADICTED
+
+    def _total(self) -> float:
+        """Weight of what was added, in latest rows."""
+        return (1 - 0.5 ** (self.count / self.half_life)) / (1 - self._keep)
 
     def solve(self, prior: EngineConstants | None = None, weight: Array | None = None) -> EngineConstants | None:
         """Best non-negative constants, or None when nothing identifies them.
@@ -141,8 +152,8 @@ class OnlineFit:
     neither compared in another unit nor trusted blindly. Inside a kind the speeds v have geometric mean 1: a lasting
     change of the whole kind ends up in its constants, whose memory is 2,000 segments, and shows in v meanwhile.
 
-    known : constants per device kind that are given (from a profile or a log); they count at once, and weigh as much
-        as `KNOWN_SEGMENTS` segments where what is seen contradicts them
+    known : constants per device kind that are given (from a profile or a log); they count at once, weigh as much as
+        `KNOWN_SEGMENTS` segments, and are left aside while what is seen contradicts them
     """
 
     def __init__(self, known: dict[str, EngineConstants] | None = None) -> None:
@@ -208,10 +219,11 @@ class OnlineFit:
             return
         information = self._pool.information()
         for kind, count in self._counts.items():
+            seen = self._kinds.setdefault(kind, LeastSquares())
             prior, segments = self.known.get(kind), KNOWN_SEGMENTS
-            if prior is None:
+            if prior is None or seen.contradicts(prior):
                 prior, segments = self._pool_constants.at_speed(self._relative[kind] / count), PRIOR_SEGMENTS
-            solved = self._kinds.setdefault(kind, LeastSquares()).solve(prior, segments * information)
+            solved = seen.solve(prior, segments * information)
             self._constants[kind] = solved or prior
         self.refits += 1
 

@@ -79,14 +79,15 @@ def test_a_hidden_slowdown_of_one_replica_shows_within_thirty_calls() -> None:
     assert fit.speed("r0") / fit.speed("r1") == pytest.approx(0.25, rel=0.25)
 
 
-def test_known_constants_count_at_once_and_give_way_to_what_is_seen() -> None:
+@pytest.mark.parametrize("calls", [60, 800])
+def test_known_constants_count_at_once_and_give_way_to_what_is_seen(calls: int) -> None:
     wrong = EngineConstants(*(3 * value for value in TRUTH.as_tuple()))
     fit = OnlineFit({"gpu": wrong})
     fit.place("r0", "gpu", 1.0)
     fit.place("r1", "gpu", 1.0)
     assert fit.constants_of("gpu") == wrong
     rng = np.random.default_rng(4)
-    for pair in zip(segments(TRUTH, 800, rng), segments(TRUTH, 800, rng), strict=True):
+    for pair in zip(segments(TRUTH, calls, rng), segments(TRUTH, calls, rng), strict=True):
         for name, segment in zip(("r0", "r1"), pair, strict=True):
             fit.observe(name, segment)
     found = fit.constants_at("r0")
