@@ -105,7 +105,7 @@ class LeastSquares:
 
     def _total(self) -> float:
         """Weight of what was added, in latest rows."""
-        return (1 - 0.5 ** (self.count / self.half_life)) / (1 - self._keep)
+        return float((1 - 0.5 ** (self.count / self.half_life)) / (1 - self._keep))
 
     def solve(self, prior: EngineConstants | None = None, weight: Array | None = None) -> EngineConstants | None:
         """Best non-negative constants, or None when nothing identifies them.

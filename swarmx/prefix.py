@@ -1,7 +1,8 @@
 """Which replica holds which prompt prefix, from what was sent there: an approximation of engine prefix caches.
 
 A prompt is a chain of blocks; a block's hash covers the blocks before it, so equal hashes mean equal prefixes. Each
-replica's blocks are kept in an LRU of its KV capacity, blocks of running calls never being evicted.
+replica keeps as many as its KV memory holds: those of running calls, and the others until room is needed, those whose
+call ended longest ago going first, and of one prompt its end before its beginning, as in the engines.
 """
 
 from __future__ import annotations
@@ -40,21 +41,19 @@ class PrefixIndex:
         self._holders: dict[int, int] = {}
         self._running: dict[int, int] = {}
         self._counts: list[dict[int, int]] = []  # per replica: block -> running calls that use it
-        self._recent: list[OrderedDict[int, None]] = []
+        self._idle: list[OrderedDict[int, None]] = []  # per replica: blocks that no running call uses, by age
         self._capacity: list[int] = []
 
     def set_replicas(self, old: Sequence[int | None], kv_tokens: Iterable[float]) -> None:
         """The replicas are now these: `old[i]` is the former index of replica i, None when it is new."""
-        recent = [OrderedDict() if j is None else self._recent[j] for j in old]
-        counts = [{} if j is None else self._counts[j] for j in old]
-        self._recent, self._counts = recent, counts
+        self._idle = [OrderedDict() if j is None else self._idle[j] for j in old]
+        self._counts = [{} if j is None else self._counts[j] for j in old]
         self._capacity = [max(1, min(int(kv // self.block_tokens), self.most_blocks)) for kv in kv_tokens]
         self._holders, self._running = {}, {}
-        for i, blocks in enumerate(recent):
-            for block in blocks:
+        for i, (idle, counts) in enumerate(zip(self._idle, self._counts, strict=True)):
+            for block in (*idle, *counts):
                 self._holders[block] = self._holders.get(block, 0) | (1 << i)
-        for i, running in enumerate(counts):
-            for block in running:
+            for block in counts:
                 self._running[block] = self._running.get(block, 0) | (1 << i)
 
     def cached(self, blocks: Sequence[int]) -> Array:
@@ -66,60 +65,70 @@ class PrefixIndex:
         return self._depth(blocks, self._running)
 
     def _depth(self, blocks: Sequence[int], sets: dict[int, int]) -> Array:
-        out = np.zeros(len(self._recent))
+        out = np.zeros(len(self._idle))
         if not blocks:
             return out
-        alive = sets.get(blocks[0], 0)
-        depth = 0
-        while alive:
-            depth += 1
-            following = alive & sets.get(blocks[depth], 0) if depth < len(blocks) else 0
-            ended = alive & ~following
-            while ended:
-                low = ended & -ended
-                out[low.bit_length() - 1] = depth * self.block_tokens
-                ended ^= low
-            alive = following
+        get = sets.get
+        alive = get(blocks[0], 0)
+        for depth, block in enumerate(blocks):
+            following = alive & get(block, 0)
+            if following != alive:
+                self._note(out, alive & ~following, depth)
+                alive = following
+            if not alive:
+                return out
+        self._note(out, alive, len(blocks))
         return out
 
-    def start(self, i: int, blocks: Sequence[int]) -> None:
-        """A call with these blocks starts on replica i."""
-        recent, counts, bit = self._recent[i], self._counts[i], 1 << i
-        for block in blocks:
-            counts[block] = counts.get(block, 0) + 1
-            self._running[block] = self._running.get(block, 0) | bit
-            recent[block] = None
-            recent.move_to_end(block)
-            self._holders[block] = self._holders.get(block, 0) | bit
-        self._evict(i)
+    def _note(self, out: Array, replicas: int, depth: int) -> None:
+        """These replicas, a bit set, hold so many blocks."""
+        while replicas:
+            low = replicas & -replicas
+            out[low.bit_length() - 1] = depth * self.block_tokens
+            replicas ^= low
 
-    def end(self, i: int, blocks: Sequence[int], keep: bool = True) -> None:
-        """The call has ended there; without `keep` its blocks never came to be (it was refused or failed early)."""
-        counts, bit = self._counts[i], 1 << i
+    def start(self, i: int, blocks: Sequence[int]) -> int:
+        """A call with these blocks starts on replica i; returns how many of them it held already."""
+        idle, counts, bit = self._idle[i], self._counts[i], 1 << i
+        new = 0
         for block in blocks:
-            left = counts.get(block, 0) - 1
-            if left > 0:
-                counts[block] = left
+            before = counts.get(block, 0)
+            counts[block] = before + 1
+            if not before:
+                self._running[block] = self._running.get(block, 0) | bit
+                if block in idle:
+                    del idle[block]
+                else:
+                    self._holders[block] = self._holders.get(block, 0) | bit
+                    new += 1
+        surplus = len(idle) + len(counts) - self._capacity[i]
+        while surplus > 0 and idle:
+            _clear(self._holders, idle.popitem(last=False)[0], bit)
+            surplus -= 1
+        return len(blocks) - new
+
+    def end(self, i: int, blocks: Sequence[int], keep: int | None = None) -> None:
+        """The call has ended there and the first `keep` of its blocks stay; None: all.
+
+        Where it was refused or failed early the others never came to be.
+        """
+        idle, counts, bit = self._idle[i], self._counts[i], 1 << i
+        place = len(blocks)
+        for block in reversed(blocks):
+            place -= 1
+            before = counts.pop(block, 0)
+            if before > 1:
+                counts[block] = before - 1
                 continue
-            counts.pop(block, None)
             _clear(self._running, block, bit)
-            if not keep:
-                self._recent[i].pop(block, None)
+            if keep is None or place < keep:
+                idle[block] = None
+            else:
+                idle.pop(block, None)
                 _clear(self._holders, block, bit)
-
-    def _evict(self, i: int) -> None:
-        recent, counts, bit = self._recent[i], self._counts[i], 1 << i
-        surplus = len(recent) - self._capacity[i]
-        if surplus <= 0:
-            return
-        for block in [b for b in recent if b not in counts][:surplus]:
-            del recent[block]
-            _clear(self._holders, block, bit)
 
 
 def _clear(sets: dict[int, int], block: int, bit: int) -> None:
-    left = sets.get(block, 0) & ~bit
+    left = sets.pop(block, 0) & ~bit
     if left:
         sets[block] = left
-    else:
-        sets.pop(block, None)

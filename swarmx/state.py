@@ -152,23 +152,24 @@ class ClusterState:
     def start(self, call: Call, lengths: Lengths, i: int, now: float) -> None:
         """Enter a call into the book of replica i. Prompt blocks that running calls hold there cost it no KV memory."""
         call_id, blocks = call.id, call.prefix_blocks
-        prompt = uncached = float(call.prompt_tokens)
+        prompt, held = float(call.prompt_tokens), 0
+        uncached = prompt
         if blocks:
             prompt -= float(self.prefix.live(blocks)[i])
             uncached -= float(self.prefix.cached(blocks)[i])
-            self.prefix.start(i, blocks)
-        row = len(self._ids)
+            held = self.prefix.start(i, blocks)
+        table, row = self.replicas, len(self._ids)
         if row == self._rows.shape[0]:
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-        table = self.replicas
         self._advance(i, now)
         if not self._on[i]:
             self._usage[i].heard_s = now
         queued = bool(table[kernel.MINE, i] + table[kernel.OTHER, i] >= table[kernel.SLOTS, i])
         mean = min(lengths.mean, table[kernel.CONTEXT, i] - prompt, table[kernel.KV_CAPACITY, i] - prompt)
         need = prompt + mean / 2
-        marks = self._usage[i].marks()
-        self.flights[call_id] = Flight(call_id, self.states[i].id, row, now, uncached, need, queued, now, marks, blocks)
+        self.flights[call_id] = Flight(
+            call_id, self.states[i].id, row, now, uncached, need, queued, now, self._usage[i].marks(), blocks, held
+        )  # fmt: skip
         self._ids.append(call_id)
         self._on[i].add(call_id)
         stall = max(now, table[kernel.STALL_UNTIL, i]) + table[kernel.P, i] * uncached
@@ -257,7 +258,7 @@ class ClusterState:
         self._ids.pop()
         self._on[i].discard(call_id)
         if flight.blocks:
-            self.prefix.end(i, flight.blocks, keep=flight.decoding or finished)
+            self.prefix.end(i, flight.blocks, None if flight.decoding or finished else flight.held)
         self._usage[i].need -= flight.need
         if not flight.decoding:
             self._one_fewer_awaiting(i, now)

@@ -50,6 +50,7 @@ class Usage:
 class Flight:
     """What the book remembers of one call in flight; its numbers for the kernels are in row `row`.
 
+    held : blocks of its prompt that were there before it
     queued : the replica had no free slot when the call was sent; decoding : its first token was seen
     seen_* : last observation of the call, and the replica's sums at that time
     """
@@ -64,5 +65,6 @@ class Flight:
     seen_s: float
     seen_marks: Marks
     blocks: tuple[int, ...] = ()
+    held: int = 0
     seen_tokens: float = 0.0
     decoding: bool = False

@@ -48,7 +48,7 @@ def test_the_cache_stays_within_its_capacity_once_calls_have_ended(prompts: list
         index.start(0, blocks)
         index.end(0, blocks)
         index.start(0, ())
-    assert len(index._recent[0]) <= 4
+    assert len(index._idle[0]) <= 4
     assert not index._running
 
 
@@ -56,8 +56,28 @@ def test_a_call_that_never_ran_leaves_nothing_behind() -> None:
     index = PrefixIndex(block_tokens=1)
     index.set_replicas([None], [100.0])
     index.start(0, (1, 2, 3))
-    index.end(0, (1, 2, 3), keep=False)
+    index.end(0, (1, 2, 3), keep=0)
     assert index.cached((1, 2, 3)).tolist() == [0.0]
+
+
+def test_a_call_that_never_ran_takes_nothing_away() -> None:
+    index = PrefixIndex(block_tokens=1)
+    index.set_replicas([None], [100.0])
+    assert index.start(0, (1, 2)) == 0
+    index.end(0, (1, 2))
+    assert index.start(0, (1, 2, 3)) == 2
+    index.end(0, (1, 2, 3), keep=2)
+    assert index.cached((1, 2, 3)).tolist() == [2.0]
+
+
+def test_the_end_of_the_oldest_prompt_goes_first() -> None:
+    index = PrefixIndex(block_tokens=1)
+    index.set_replicas([None], [5.0])
+    for blocks in ((1, 2, 3), (7, 8)):
+        index.start(0, blocks)
+        index.end(0, blocks)
+    index.start(0, (9, 10))
+    assert [index.cached(blocks)[0] for blocks in ((1, 2, 3), (7, 8), (9, 10))] == [1.0, 2.0, 2.0]
 
 
 def test_a_replica_that_stays_keeps_its_blocks_when_others_come_and_go() -> None:
