@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import time
+from collections.abc import Sequence
 
 import pytest
 from envoy_rig import Backend, needs_envoy, rig, settings_for
 
 from swarmx.adapters.envoy.picker import Picker
 from swarmx.engine import EngineConstants
+from swarmx.quantiles import QuantileGrid
+from swarmx.types import Call, Prediction
 
 pytestmark = [pytest.mark.envoy, needs_envoy]
 BUFFERED = {"duplex": False}
@@ -224,6 +228,34 @@ def test_bodies_that_are_held_together_are_bounded(proxy: dict[str, object]) -> 
             assert (await first).status == 200
             await r.until(lambda: not r.picker.pool.rides)
             assert r.picker.pool.body_bytes == 0
+
+    asyncio.run(run())
+
+
+class Asleep:
+    """A predictor whose network does not wake up in time; by type it says 50 tokens at once."""
+
+    version = "1"
+
+    def predict(self, calls: Sequence[Call]) -> list[Prediction]:
+        time.sleep(1.0)
+        return self.fallback_for(calls)
+
+    def fallback_for(self, calls: Sequence[Call]) -> list[Prediction]:
+        return [Prediction(QuantileGrid.point(50.0), "per_type") for _ in calls]
+
+
+def test_a_predictor_that_sleeps_costs_a_request_its_budget_and_no_more() -> None:
+    async def run() -> None:
+        backends = [Backend("b1"), Backend("b2")]
+        settings = settings_for((b.address for b in backends), predictor={"budget_s": 0.05})
+        async with rig(backends, picker=Picker(settings, Asleep())) as r:
+            replies = [await r.post({"prompt": "x"}) for _ in range(5)]
+            assert {reply.status for reply in replies} == {200}
+            assert 0.05 <= sorted(reply.took_s for reply in replies)[2] < 0.5
+            await r.until(lambda: len(r.records) == 5)
+            assert {record.prediction_source for record in r.records} == {"per_type"}
+            assert r.picker.counters.total("late_predictions") == 5
 
     asyncio.run(run())
 
