@@ -30,16 +30,19 @@ def write_html(report: Report, path: Path) -> None:
 def render(report: Report) -> str:
     """The page as text; the same report gives the same bytes."""
     routed, scaled = parted(report)
-    sections = [head(scaled), frontiers(scaled)] if scaled.rows and not routed.rows else _routed(routed)
-    if scaled.rows and routed.rows:
-        sections.append(frontiers(scaled))
+    routed, ordered = parted(routed, ordering.PREFIX)
+    if routed.rows or not report.rows:
+        sections = _routed(routed)
+    else:
+        sections = [ordering.head(ordered) if ordered.rows else head(scaled)]
+    sections += [ordering.section(ordered), frontiers(scaled)]
     return page("swarmx evaluation", "\n".join(part for part in (*sections, about(report)) if part))
 
 
 def _routed(report: Report) -> list[str]:
     return [
-        _head(report), ordering.section(report), _against_load(report), _closer(report), arms(report),
-        predictor(report), fidelity(report), without_gain(report),
+        _head(report), _against_load(report), _closer(report), arms(report), predictor(report),
+        fidelity(report), without_gain(report),
     ]  # fmt: skip
 
 

@@ -61,11 +61,20 @@ def table(report: Report, suite: str, regime: str) -> Table:
     out = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     out.add_column("policy", no_wrap=True)
     out.add_column("load", justify="right")
-    for name in names:
-        out.add_column(name, justify="right", min_width=6)
+    for i, name in enumerate(names):
+        words = (*name.split(), *(cells[i] for _, _, cells in rows))
+        out.add_column(name, justify="right", width=max(map(len, words)))
     for policy, load, cells in rows:
         out.add_row(policy, f"{load:g}", *cells, style="bold" if policy == "late" else None)
     return out
+
+
+def head(report: Report) -> str:
+    """The page's heading where it shows these suites alone."""
+    told = [line for suite in dict.fromkeys(row.suite for row in report.rows) for line in sentences(report, suite)]
+    first = told[0] if told else "Disciplines side by side."
+    seeds = f"{len(report.meta.seeds)} paired seeds"
+    return f'<header><p class="eyebrow">swarmx evaluation · order · {seeds}</p><h1>{html.escape(first)}</h1></header>'
 
 
 def section(report: Report) -> str:

@@ -52,13 +52,13 @@ class Saving:
         return f"{told} [{low}, {high}]"
 
 
-def parted(report: Report) -> tuple[Report, Report]:
-    """(the report without its scaling suites, the report of them alone)."""
+def parted(report: Report, prefix: str = PREFIX) -> tuple[Report, Report]:
+    """(the report without its suites of that prefix, the report of them alone)."""
 
-    def only(scaling: bool) -> Report:
-        rows = [row for row in report.rows if row.suite.startswith(PREFIX) == scaling]
-        curves = [curve for curve in report.figures.curves if curve.suite.startswith(PREFIX) == scaling]
-        figures = Figures(curves) if scaling else replace(report.figures, curves=curves)
+    def only(wanted: bool) -> Report:
+        rows = [row for row in report.rows if row.suite.startswith(prefix) == wanted]
+        curves = [curve for curve in report.figures.curves if curve.suite.startswith(prefix) == wanted]
+        figures = Figures(curves) if wanted else replace(report.figures, curves=curves)
         return Report(report.meta, rows, figures)
 
     return only(False), only(True)
