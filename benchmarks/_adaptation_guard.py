@@ -17,7 +17,7 @@ from swarmx.sim.suites.material import Material
 from swarmx.sim.suites.mispredict import ENGINE_ARMS, MISPREDICT
 
 NOTHING = Material("made", (), {}, (), None, "")
-HONEST = ("calibrated", "noisy")
+HONEST = ("calibrated",)
 WRONG = ("bias_x10", "bias_tenth", "bias_x10_half", "inverted", "turns_x10", "turns_inverted", "constant", "huge",
          "nan", "slow")  # fmt: skip
 ARMS = (*HONEST, *WRONG, *ENGINE_ARMS)

@@ -1,7 +1,7 @@
 """Whether a predictor is worth listening to: its losses beside those of the lengths observed per type.
 
 Every finished call compares what was predicted of it with what the lengths observed so far would have said. A
-predictor is listened to once its running loss is no larger than theirs, and while it stays within a limit of that; else
+predictor is listened to once its running loss is the smaller one, and while it stays within a limit of theirs; else
 the observed lengths answer, and it goes on being compared, so it comes back by itself when it is good again. Before
 that, a handful of calls go by its word on credit; so one that is wrong from the beginning decides of these alone. Bias,
 order and spread all show in the loss: a biased or inverted predictor has the larger one. Where bias or order are seen
@@ -59,14 +59,15 @@ class Trust:
     credit : calls that go by its word before anything is concluded; first : finished calls that a conclusion takes
     enough : until so many the losses are still uncertain, and (1/n - 1/enough) times `early` is added to slack, times
         `caution` taken off regain
-    bias : a median off by this factor leaves no slack, nor does an order of calls that is significantly inverted
+    bias : a median off by this factor leaves no slack and earns nothing, nor does an order of calls that is
+        significantly inverted
     memory : calls over which the losses run
     stale_s : older predictors (`Prediction.age_s`) are not listened to; None: any age, the losses tell
     most : calls in flight that are remembered
     """
 
-    slack: float = 1.1
-    regain: float = 1.0
+    slack: float = 1.05
+    regain: float = 0.97
     credit: int = 10
     first: int = 10
     enough: int = 30
@@ -163,7 +164,7 @@ class Trust:
         uncertain = max(1 / self.compared - 1 / self.enough, 0.0)
         limit = 1.0 if wrong else self.slack + self.early * uncertain
         if not self.holds:
-            limit = min(limit, self.regain - self.caution * uncertain)
+            limit = 0.0 if wrong else self.regain - self.caution * uncertain
         holds = self.predictor_loss <= limit * self.observed_loss
         self._turn(holds, "" if holds else wrong or "loss")
 

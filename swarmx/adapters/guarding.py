@@ -9,7 +9,7 @@ EXPECTED = "Lengths expected of calls, by who said so: a late prediction makes a
 FIGURES = {
     "predictor_heard": "1 since predictions have proven better than the lengths observed per type, else 0",
     "predictor_turns": "Verdicts that were other than the one before",
-    "predictor_loss_ratio": "Running loss of predictions over that of the observed lengths; heard again below 1",
+    "predictor_loss_ratio": "Running loss of predictions over that of the observed lengths",
 }
 
 
