@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,17 +166,23 @@ def start_mocks(group: Processes, ports: Sequence[int], scale: float, instant: b
 
 
 def start_swarmx(
-    group: Processes, port: int, replicas: Sequence[int], preset: str, **more: Any
+    group: Processes,
+    port: int,
+    replicas: Sequence[int],
+    preset: str,
+    replica: Mapping[str, Any] | None = None,
+    server: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> subprocess.Popen[bytes]:
-    """A gateway. more : further top-level blocks of its configuration"""
+    """A gateway. replica : further settings of each; server : of that block; more : further top-level blocks"""
     pool = {
         "replicas": [
-            {"url": f"http://127.0.0.1:{p}", "slots": SLOTS, "speed": v, "device": f"x{v}"}
+            {"url": f"http://127.0.0.1:{p}", "slots": SLOTS, "speed": v, "device": f"x{v}", **(replica or {})}
             for p, v in zip(replicas, SPEEDS, strict=False)
         ]
     }
-    server = {"port": port, "admin": {"port": port + 1}, "drain_s": 1.0}
-    config = {"model_pools": {"mock": pool}, "scheduler": {"preset": preset}, **more, "server": server}
+    front = {"port": port, "admin": {"port": port + 1}, "drain_s": 1.0, **(server or {})}
+    config = {"model_pools": {"mock": pool}, "scheduler": {"preset": preset}, **more, "server": front}
     path = group.folder / "gateway.yaml"
     path.write_text(json.dumps(config))  # JSON is YAML
     return group.start([sys.executable, "-m", "swarmx.cli", "serve", str(path), "--log-level", "warning"], "gateway")

@@ -119,6 +119,10 @@ class Adapting:
         said = office.model.predictor.predict(calls)
         return [self._corrected(office, call, one) for call, one in zip(calls, said, strict=True)]
 
+    def fallback_for(self, calls: Sequence[Call]) -> list[Prediction]:
+        """By the calls' types alone, which takes microseconds; neither corrected nor watched for drift."""
+        return self.office.model.predictor.fallback_for(calls)
+
     def _corrected(self, office: Office, call: Call, said: Prediction) -> Prediction:
         self._open[call.id] = (office, said.tokens)
         if len(self._open) > MOST_OPEN:

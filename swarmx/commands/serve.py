@@ -46,6 +46,7 @@ def serve(
     async def main() -> None:
         await Gateway(settings).serve()
 
+    _allow_many_files()
     _run(main)
 
 
@@ -88,6 +89,8 @@ def mock_replica(
     except ValueError as problem:
         raise BadInput(f"--speeds {speeds}: {problem}") from None
     options = MockOptions(model, HiddenRule(mean_tokens, cv, rho2, seed), instant, longest_tokens=context)
+
+    _allow_many_files()
 
     async def main() -> None:
         await serve_mocks(specs, options, host, port)
@@ -168,6 +171,17 @@ def _level(name: str) -> int:
     if name not in levels:
         raise BadInput(f"unknown log level {name!r}; choose one of {', '.join(levels)}")
     return levels[name]
+
+
+def _allow_many_files() -> None:
+    """As many open files as the system lets this process have: a streamed call holds two connections for minutes."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

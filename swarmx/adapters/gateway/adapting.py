@@ -9,15 +9,16 @@ from typing import Any
 
 from swarmx.adapters.adaptation import FIGURES, AdaptationSettings, Adapting
 from swarmx.adapters.gateway.metrics import Metrics, Rows
-from swarmx.adapters.gateway.prediction import Predicts, load_predictor
+from swarmx.adapters.gateway.prediction import load_predictor
 from swarmx.adapters.settings import LogSettings, PredictorSettings
 from swarmx.errors import BadInput
+from swarmx.predict.budget import Tiers
 from swarmx.types import CallRecord
 
 
 def predictor_of(
     predictor: PredictorSettings, adaptation: AdaptationSettings, metrics: Metrics
-) -> tuple[Predicts | None, Adapting | None]:
+) -> tuple[Tiers | None, Adapting | None]:
     """The configured predictor, adapting where that is wanted. Raises BadInput when there is no usable model."""
     if predictor.kind != "local" or predictor.path is None:
         return None, None

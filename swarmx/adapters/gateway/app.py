@@ -13,8 +13,8 @@ from aiohttp import web
 
 from swarmx.adapters.gateway.access import Access, Tenant
 from swarmx.adapters.gateway.asked import PATHS, Asked, read
-from swarmx.adapters.gateway.errors import Refused
-from swarmx.adapters.gateway.exchange import ClientGone, Exchange
+from swarmx.adapters.gateway.errors import ClientGone, Refused
+from swarmx.adapters.gateway.exchange import Exchange
 from swarmx.adapters.gateway.hedge import Hedger
 from swarmx.adapters.gateway.identity import Identity, identity_of
 from swarmx.adapters.gateway.openapi import document
@@ -191,6 +191,8 @@ class Front:
         if request.content_length is not None and request.content_length > limits.body_bytes:
             raise self._too_long()
         try:
+            if request.content.is_eof():  # it came with the headers, as most do
+                return await request.read()
             async with asyncio.timeout(limits.body_s):
                 return await request.read()
         except web.HTTPRequestEntityTooLarge:

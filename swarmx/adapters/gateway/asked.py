@@ -36,7 +36,7 @@ class Asked:
 def read(path: str, raw: bytes, media: str) -> Asked:
     """Parse a body. media : "data" refuses links that the model server would fetch. Raises Refused (400)."""
     try:
-        body = json.loads(raw, parse_constant=_no_constant)
+        body = _decoder.decode(raw.decode(json.detect_encoding(raw), "surrogatepass"))
     except (ValueError, RecursionError):
         raise Refused(400, "the body is not valid JSON", "invalid_json") from None
     if not isinstance(body, dict):
@@ -62,11 +62,15 @@ def encode(asked: Asked, extra: Mapping[str, Any]) -> bytes:
     Unknown fields and their order stay; of a key that came twice the last one stays, as JSON readers take it.
     """
     body = {**asked.body, **extra} if extra else asked.body
-    return json.dumps(body, separators=(",", ":")).encode()
+    return _encoder.encode(body).encode()
 
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
+
+
+_decoder = json.JSONDecoder(parse_constant=_no_constant)
+_encoder = json.JSONEncoder(separators=(",", ":"))
 
 
 def _prompt(path: str, body: Mapping[str, Any]) -> tuple[str | Messages, Any]:

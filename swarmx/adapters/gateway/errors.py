@@ -55,3 +55,15 @@ class Refused(Exception):
         if self.retry_after_s is not None:
             headers["Retry-After"] = str(max(1, ceil(self.retry_after_s)))
         return web.Response(status=self.status, body=self.body(), content_type="application/json", headers=headers)
+
+
+class Failed(Exception):
+    """An attempt on a replica failed. reason : a word for metrics; answer : what the server said, if it did."""
+
+    def __init__(self, reason: str, message: str, answer: web.Response | None = None) -> None:
+        super().__init__(message)
+        self.reason, self.answer = reason, answer
+
+
+class ClientGone(Exception):
+    """The client has closed its side."""

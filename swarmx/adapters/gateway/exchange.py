@@ -10,7 +10,7 @@ import aiohttp
 from aiohttp import web
 
 from swarmx.adapters.gateway.asked import Asked, encode
-from swarmx.adapters.gateway.errors import Refused
+from swarmx.adapters.gateway.errors import ClientGone, Failed, Refused
 from swarmx.adapters.gateway.pool import Pool
 from swarmx.adapters.gateway.replica import Replica
 from swarmx.adapters.gateway.resume import can_resume, resumed
@@ -23,18 +23,6 @@ PROGRESS_TOKENS = 16  # the scheduler hears of a stream's progress in steps of a
 RESCHEDULE_S = 1.0  # a running stream's time limit is moved no more often than this
 DECISION = "x-swarmx-decision"
 CLASS_STEP = 10_000_000_000  # apart enough that a class is never reached by the workflow's arrival time within it
-
-
-class Failed(Exception):
-    """An attempt on a replica failed. reason : a word for metrics; answer : what the server said, if it did."""
-
-    def __init__(self, reason: str, message: str, answer: web.Response | None = None) -> None:
-        super().__init__(message)
-        self.reason, self.answer = reason, answer
-
-
-class ClientGone(Exception):
-    """The client has closed its side."""
 
 
 class Exchange:
@@ -95,16 +83,23 @@ class Exchange:
 
     async def _tries(self) -> web.StreamResponse:
         while True:
-            try:
-                async with asyncio.timeout_at(self.deadline):
-                    replica = await self.ticket.bound
-            except TimeoutError:
-                raise Refused(504, "the call waited out its time budget in the queue", "budget_exhausted") from None
+            replica = await self._bound()
             try:
                 return await self._attempt(replica)
             except Failed as failure:
                 if (ended := await self._after(failure, replica)) is not None:
                     return ended
+
+    async def _bound(self) -> Replica:
+        """The replica that the call is to run on, once the scheduler has chosen it."""
+        bound = self.ticket.bound
+        if bound.done():  # a place was free when the call came
+            return bound.result()
+        try:
+            async with asyncio.timeout_at(self.deadline):
+                return await bound
+        except TimeoutError:
+            raise Refused(504, "the call waited out its time budget in the queue", "budget_exhausted") from None
 
     # ---- one attempt ----------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 from collections import deque
@@ -149,6 +150,8 @@ class Gateway:
     async def serve(self) -> None:
         """Start, run until SIGTERM or SIGINT, stop."""
         await self.start()
+        gc.collect()
+        gc.freeze()  # what has been loaded stays; no later collection needs to look at it
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

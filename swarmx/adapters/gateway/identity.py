@@ -8,7 +8,7 @@ workflow. Without any, a call is its own workflow. Nothing here raises: what can
 from __future__ import annotations
 
 import re
-import uuid
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -49,7 +49,7 @@ def identity_of(headers: Mapping[str, str], body: Mapping[str, Any], now: float,
     deadline = _number(said.text("deadline-s"))
     priority = said.text("priority")
     return Identity(
-        call_id=said.text("call-id") or f"call-{uuid.uuid4().hex}",
+        call_id=said.text("call-id") or f"call-{secrets.token_hex(16)}",
         workflow_id=said.text("workflow-id") or _session(headers, body) or trace or "",
         workflow_arrival_s=arrival if arrival is not None and 0 < arrival <= now + 60 else None,
         parent_id=said.text("parent-id") or span,

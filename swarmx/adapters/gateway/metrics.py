@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -13,6 +14,7 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
 # Calls of agents last from a hundred milliseconds to tens of minutes.
@@ -20,6 +22,21 @@ LATENCY_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 240, 480, 960
 WAIT_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 240, 480, 960)
 COVERED_LEVELS = (0.5, 0.9, 0.95, 0.99)
 Rows = Iterable[tuple[tuple[str, ...], float]]
+Kind = TypeVar("Kind", bound=MetricWrapperBase)
+
+
+class Labelled(Generic[Kind]):
+    """A metric that keeps the children it has looked up; the library takes a lock and copies the labels each time."""
+
+    def __init__(self, metric: Kind) -> None:
+        self._metric = metric
+        self._children: dict[tuple[str, ...], Kind] = {}
+
+    def labels(self, *values: str) -> Kind:
+        child = self._children.get(values)
+        if child is None:
+            child = self._children[values] = self._metric.labels(*values)
+        return child
 
 
 class Metrics:
@@ -28,41 +45,31 @@ class Metrics:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double the number of series
         self.registry = registry = CollectorRegistry()
-        self.ended = Counter("swarmx_requests", "Calls that ended", ["pool", "tenant", "status"], registry=registry)
-        self.refused = Counter("swarmx_refused", "Requests refused before the queue", ["code"], registry=registry)
-        self.latency = Histogram(
-            "swarmx_e2e_request_latency_seconds", "Arrival to end", ["pool"], buckets=LATENCY_S, registry=registry
+        self.ended = self._counter("swarmx_requests", "Calls that ended", "pool", "tenant", "status")
+        self.refused = self._counter("swarmx_refused", "Requests refused before the queue", "code")
+        self.latency = self._histogram("swarmx_e2e_request_latency_seconds", "Arrival to end", LATENCY_S, "pool")
+        self.first_token = self._histogram(
+            "swarmx_time_to_first_token_seconds", "Arrival to first token", WAIT_S, "pool"
         )
-        self.first_token = Histogram(
-            "swarmx_time_to_first_token_seconds", "Arrival to first token", ["pool"], buckets=WAIT_S, registry=registry
+        self.wait = self._histogram(
+            "swarmx_request_queue_time_seconds", "Arrival to dispatch", WAIT_S, "pool", "priority"
         )
-        self.wait = Histogram(
-            "swarmx_request_queue_time_seconds",
-            "Arrival to dispatch",
-            ["pool", "priority"],
-            buckets=WAIT_S,
-            registry=registry,
+        self.tokens = self._counter("swarmx_tokens", "Tokens served", "pool", "tenant", "kind")
+        self.decisions = self._counter(
+            "swarmx_decisions", "Decisions by what decided them", "pool", "policy", "tier", "action"
         )
-        self.tokens = Counter("swarmx_tokens", "Tokens served", ["pool", "tenant", "kind"], registry=registry)
-        self.decisions = Counter(
-            "swarmx_decisions",
-            "Decisions by what decided them",
-            ["pool", "policy", "tier", "action"],
-            registry=registry,
+        self.redispatched = self._counter(
+            "swarmx_redispatches", "Calls sent again to another replica", "pool", "reason"
         )
-        self.redispatched = Counter(
-            "swarmx_redispatches", "Calls sent again to another replica", ["pool", "reason"], registry=registry
+        self.hedged = self._counter("swarmx_hedges", "Second copies of slow calls", "pool", "won")
+        self.predicted = self._counter(
+            "swarmx_prediction_calls", "Finished calls that had a prediction", "pool", "source"
         )
-        self.hedged = Counter("swarmx_hedges", "Second copies of slow calls", ["pool", "won"], registry=registry)
-        self.predicted = Counter(
-            "swarmx_prediction_calls", "Finished calls that had a prediction", ["pool", "source"], registry=registry
-        )
-        self.covered = Counter(
+        self.covered = self._counter(
             "swarmx_prediction_covered",
             "Finished calls no longer than this quantile of their prediction",
-            ["pool", "source", "level"],
-            registry=registry,
-        )
+            "pool", "source", "level",
+        )  # fmt: skip
         self.predict_s = Histogram(
             "swarmx_prediction_seconds",
             "Time from asking for a prediction to having it",
@@ -70,8 +77,17 @@ class Metrics:
             registry=registry,
         )
         self.late_predictions = Counter("swarmx_predictions_late", "Predictions past their budget", registry=registry)
+        self.by_type = Counter(
+            "swarmx_predictions_by_type", "Calls that the network had no time for within the budget", registry=registry
+        )
         self.records_lost = Counter("swarmx_records_lost", "Records that could not be written", registry=registry)
         self.up = Gauge("swarmx_up", "1 while calls are accepted, 0 while draining", registry=registry)
+
+    def _counter(self, name: str, about: str, *labels: str) -> Labelled[Counter]:
+        return Labelled(Counter(name, about, labels, registry=self.registry))
+
+    def _histogram(self, name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Labelled[Histogram]:
+        return Labelled(Histogram(name, about, labels, buckets=buckets, registry=self.registry))
 
     def add_gauge(
         self, name: str, about: str, labels: tuple[str, ...], read: Callable[[], Rows], counts: bool = False

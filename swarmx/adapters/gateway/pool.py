@@ -17,7 +17,7 @@ from swarmx.adapters.gateway.settings import LimitSettings, UpstreamSettings
 from swarmx.adapters.gateway.ticket import Ticket
 from swarmx.adapters.live_work import LiveDemand
 from swarmx.adapters.settings import PoolSettings, ReplicaSettings
-from swarmx.types import Call, CallRecord, Decision, Move, Prediction, Preempt, Reject, Start, Status
+from swarmx.types import Call, CallRecord, Decision, Move, Prediction, Preempt, Receipt, Reject, Start, Status
 
 SYNC_S = 0.25  # replicas' states reach the scheduler no more often than this, unless something broke
 
@@ -217,11 +217,7 @@ class Pool:
         if ticket.attempts == 1:
             self.metrics.wait.labels(self.name, ticket.call.priority).observe(now - ticket.call.arrival_s)
         if start.receipt is not None:
-            self.receipts.add(replace(start.receipt, reason=self._why(ticket, start.receipt.reason)))
-
-    def _why(self, ticket: Ticket, reason: str) -> str:
-        earlier = ticket.tried[:-1]
-        return f"{reason}; sent again after {', '.join(earlier)}" if earlier else reason
+            self.receipts.add(_told(start.receipt, ticket.tried[:-1]))
 
     def _reject(self, reject: Reject) -> None:
         ticket = self.tickets.pop(reject.call_id)
@@ -269,3 +265,8 @@ class Pool:
         if status == "ok" and ticket.prompt_tokens and ticket.call.prompt_tokens > 0:
             ratio = ticket.prompt_tokens / ticket.call.prompt_tokens
             self.tokens_per_char *= min(max(ratio, 0.5), 2.0) ** 0.02
+
+
+def _told(receipt: Receipt, earlier: list[str]) -> Receipt:
+    """The receipt, with the replicas on which the call was tried before."""
+    return replace(receipt, reason=f"{receipt.reason}; sent again after {', '.join(earlier)}") if earlier else receipt

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from swarmx.errors import BadInput
 
-Kind = Literal["none", "hang", "error", "cut", "slow", "oom", "refuse", "sick"]
+Kind = Literal["none", "hang", "error", "cut", "stall", "slow", "oom", "refuse", "sick"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +15,10 @@ class Fault:
     """What goes wrong from now on.
 
     kind : "hang" takes calls and never answers; "error" answers 500; "cut" drops the connection after `after_tokens`;
-        "slow" runs at `factor` of its speed; "oom" loses everything inside now and answers 500 for `seconds`;
-        "refuse" answers 503 with Retry-After; "sick" fails health checks alone
-    times : how many calls it hits (hang, error, cut, refuse); None for all until it is switched off
+        "stall" sends as many and then nothing until the client goes; "slow" runs at `factor` of its speed; "oom" loses
+        everything inside now and answers 500 for `seconds`; "refuse" answers 503 with Retry-After; "sick" fails health
+        checks alone
+    times : how many calls it hits (hang, error, cut, stall, refuse); None for all until it is switched off
     """
 
     kind: Kind = "none"

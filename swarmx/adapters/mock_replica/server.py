@@ -124,6 +124,7 @@ class MockServer:
 
     async def _stream(self, request: web.Request, ask: Asked, head: dict[str, Any], total: int) -> web.StreamResponse:
         cut_at = self.fault.after_tokens if self._hit("cut") else None
+        stalls_at = self.fault.after_tokens if self._hit("stall") else None
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "x-replica": self.replica.spec.id})
         finish = "length" if total == ask.max_tokens else "stop"
         told = cached = 0
@@ -138,6 +139,8 @@ class MockServer:
                 text = words(ask.held_tokens + told, ask.held_tokens + upto)
                 await response.write(chunk(ask, head, text, finish if upto == total else None, told == 0))
                 told = upto
+                if stalls_at is not None and told >= stalls_at:
+                    await asyncio.Event().wait()
         text = words(ask.held_tokens, ask.held_tokens + total)
         await response.write(tail(ask, head, text, finish, usage(ask.prompt_tokens, total, cached)))
         await response.write_eof()
