@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import sys
 import time
 import warnings
 from collections.abc import Sequence
@@ -21,7 +23,7 @@ APP, ENGINE = "bench", "Engine"
 SPEEDS = tuple(het_speeds())  # the mixed fleet of the evaluation: 4 each at 1, 0.6 and 0.35
 SLOTS = 1
 RULE = HiddenRule(mean_tokens=120, cv=2.0, rho2=0.7, seed=3)  # over these prompts: mean 98, CV 1.3, median 59
-WIDTHS = (2, 6)  # pieces of work between a plan and a merge
+WIDTHS = (3, 8)  # pieces of work between a plan and a merge
 CALLS_PER_RUN = 2 + sum(WIDTHS) / 2
 SETTINGS = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
@@ -73,6 +75,8 @@ class Cluster:
         self.scale = scale
 
     def __enter__(self) -> Cluster:
+        self._stdout = contextlib.redirect_stdout(sys.stderr)  # Ray complains there; standard output is for results
+        self._stdout.__enter__()
         os.environ.update(SETTINGS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -94,6 +98,7 @@ class Cluster:
         if self.own:
             self.serve.shutdown()
             self.ray.shutdown()
+        self._stdout.__exit__(None, None, None)
 
     def handle(self, config: Any, ongoing: int = ONGOING) -> Any:
         """A fresh handle, routed by that config. Handles made earlier keep their routers."""

@@ -3,7 +3,7 @@
     swarmx bench ray [--quick] [--json]
 
 Twelve replicas (4 each at speed 1, 0.6 and 0.35; one call at a time) that sleep by the engine model; agent workflows
-(a plan, two to six pieces of work at once, a merge) at 90 % of their capacity, called through a deployment handle;
+(a plan, three to eight pieces of work at once, a merge) at 90 % of their capacity, called through a deployment handle;
 arrivals, shapes and prompts by seed, the same for every router. `late` and `push` predict with a model that is trained
 here, on other prompts of the same kind; LED is told the true speeds. The replicas stay while the router changes. Then
 the cost of a call: single calls that answer at once, the routers in turn, each against a router that does nothing.
@@ -72,7 +72,7 @@ def measure(cluster: Cluster, name: str, config: Any, ongoing: int, seeds: range
     async def all_seeds() -> None:
         await ready(handle, name.startswith("late"))
         for seed in seeds:
-            warm = max(20, runs // 4)
+            warm = max(20, runs // 7)
             rate = LOAD * capacity_per_s(cluster.scale) / CALLS_PER_RUN
             found = await drive(handle, workload(seed, runs + warm, rate), warm)
             for part in ("call_s", "run_s", "lateness"):
@@ -147,7 +147,7 @@ def run(
     only: tuple[str, ...] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """The figures of the module's docstring. data : unused, every benchmark has it"""
-    seeds, runs, scale = seeds or (1 if quick else 3), runs or (140 if quick else 200), scale or (1.0 if quick else 2.0)
+    seeds, runs, scale = seeds or (1 if quick else 3), runs or (120 if quick else 250), scale or (1.0 if quick else 2.0)
     with tempfile.TemporaryDirectory(prefix="swarmx-model-") as folder:
         model = train(folder)
         with Cluster(scale) as cluster:

@@ -1,6 +1,6 @@
 """Chats with shared beginnings through Ray Serve LLM's own server and ingress code, under several request routers.
 
-    PYTHONPATH=tests/adapters/ray:tests/adapters/ray/llm_stub python benchmarks/ray_llm.py [--calls 240] [--only late]
+    swarmx bench ray_llm [--quick] [--json]
 
 Three replicas of speeds 1, 1/2 and 1/4 with four slots each. Every prompt begins with one of 24 system prompts of about
 a thousand tokens; a replica keeps as many of them as its KV cache has room for, about eight, and what it has not kept
@@ -10,10 +10,9 @@ by the simulator's model, and small classes stand in for the protocol models of 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import contextlib
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -23,6 +22,8 @@ import numpy as np
 
 from swarmx.adapters.ray_serve.settings import router_config
 
+HERE = Path(__file__).resolve().parent
+WORKERS = [str(HERE.parent / "tests" / "adapters" / "ray" / part) for part in (".", "llm_stub")]  # Ray's workers import
 LOAD = 0.9  # of what the fleet could serve with full slots if it kept no prompt
 PREFIXES, PREFIX_WORDS = 24, 700
 WARM = 60  # first calls, which are not counted: caches fill and speeds are learned
@@ -97,37 +98,38 @@ def row(took: list[float], reference: list[float] | None) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=240)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", help="routers whose names hold one of these words, by commas")
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).parent]  # it holds a ray.py too
-    import llm_app
-    import ray
-    from ray import serve
+def run(
+    quick: bool = False, data: str | None = None, calls: int = 0, seed: int = 0, only: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The figures of the module's docstring. data : unused, every benchmark has it; only : words of routers' names"""
+    sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != HERE] + WORKERS  # HERE holds a ray.py too
+    with contextlib.redirect_stdout(sys.stderr):  # Ray complains there
+        import llm_app
+        import ray
+        from ray import serve
 
-    path = ":".join(str(Path(p).resolve()) for p in os.environ.get("PYTHONPATH", "").split(":") if p)
-    environment = {"env_vars": {"PYTHONPATH": path}}
-    local = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": 16, "include_dashboard": False}
-    ray.init(log_to_driver=False, runtime_env=environment, **local)
-    serve.start(proxy_location="Disabled")
-    texts = prompts(asked.calls + WARM, asked.seed)
-    per_s, rows, reference = rate(texts), {}, None
-    for name, router in routers().items():
-        if asked.only and not any(word in name for word in asked.only.split(",")):
-            continue
-        handle = serve.run(llm_app.app(router, path), name="llm", route_prefix=None)
-        took = asyncio.run(drive(handle, texts, per_s, asked.seed))
-        rows[name] = row(took, reference)
-        reference = took if name == REFERENCE else reference
-        serve.delete("llm")
-        print(f"{name:40} {json.dumps(rows[name])}", file=sys.stderr, flush=True)
-    if asked.json:
-        print(json.dumps({"calls": asked.calls, "seed": asked.seed, "per_s": per_s, "rows": rows}))
+        path = ":".join(WORKERS)
+        ray.init(
+            num_cpus=16, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": path}}
+        )
+        serve.start(proxy_location="Disabled")
+        texts = prompts((calls or (160 if quick else 400)) + WARM, seed)
+        per_s, rows, reference = rate(texts), {}, None
+        for name, router in routers().items():
+            if only and not any(word in name for word in only):
+                continue
+            handle = serve.run(llm_app.app(router, path), name="llm", route_prefix=None)
+            took = asyncio.run(drive(handle, texts, per_s, seed))
+            rows[name] = row(took, reference)
+            reference = took if name == REFERENCE else reference
+            serve.delete("llm")
+            print(f"{name:40} {json.dumps(rows[name])}", file=sys.stderr, flush=True)
+        serve.shutdown()
+        ray.shutdown()
+    return {"calls": len(texts) - WARM, "seed": seed, "per_s": per_s, "rows": rows}
 
 
 if __name__ == "__main__":
-    main()
+    print(
+        json.dumps(run("--quick" in sys.argv, only=tuple(a for a in sys.argv[1:] if not a.startswith("-"))), indent=2)
+    )

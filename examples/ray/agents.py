@@ -5,6 +5,9 @@
 
 Two lines of each model's options are swarmx: `request_router_config` and `autoscaling_config`. The ingress is a
 deployment of its own, because the router of a deployment that takes HTTP itself sees no prompt, only a raw connection.
+
+Three arguments close the loop: with `logs` calls are recorded there, `swarmx train` learns from them, and with `model`
+and `demand` the routers predict lengths and the scaler sees what live agents will still call.
 """
 
 from __future__ import annotations
@@ -25,12 +28,27 @@ CONSTANTS = (0.01, 0.0005, 0.0, 0.0001)  # seconds a token: alone, per call besi
 MEAN_TOKENS = {"plan": 40.0, "code": 80.0, "summarise": 20.0}
 
 
-def model(name: str, replicas: int, most: int) -> serve.Application:
+def router(logs: str | None = None, model: str | None = None, demand: str | None = None) -> dict[str, Any]:
+    """The router's configuration.
+
+    logs : directory for records and receipts; model : directory of `swarmx train`; demand : log of earlier calls
+    """
+    config: dict[str, Any] = {}
+    if logs is not None:
+        config["log"] = {"directory": logs, "prompt": "keep", "rotate_s": 10}
+    if model is not None:
+        config["predictor"] = {"kind": "local", "path": model}
+    if demand is not None:
+        config["demand"] = {"log": demand, "horizon_s": 30}
+    return config
+
+
+def model(name: str, replicas: int, most: int, config: dict[str, Any]) -> serve.Application:
     """One model's deployment, between `replicas` and `most` replicas."""
     deployment = serve.deployment(EmulatedEngine).options(
         name=name,
         max_ongoing_requests=SLOTS,
-        request_router_config=router_config(preset="late"),
+        request_router_config=router_config(preset="late", config=config),
         autoscaling_config=swarmx_autoscaling(replicas, most, slots=SLOTS, cold_s=10.0),
         ray_actor_options={"num_cpus": 0.1},
     )
@@ -54,6 +72,8 @@ class Ingress:
 
 
 def app(arguments: dict[str, str]) -> serve.Application:
-    """arguments : replicas and most, of each model; as `args:` in serve.yaml"""
-    replicas, most = int(arguments.get("replicas", 1)), int(arguments.get("most", 4))
-    return Ingress.bind(**{name: model(name, replicas, most) for name in MEAN_TOKENS})
+    """arguments : replicas and most, of each model, and those of `router`; as `args:` in serve.yaml"""
+    left = dict(arguments)
+    replicas, most = int(left.pop("replicas", 1)), int(left.pop("most", 4))
+    config = router(**left)
+    return Ingress.bind(**{name: model(name, replicas, most, config) for name in MEAN_TOKENS})

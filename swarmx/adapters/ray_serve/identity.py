@@ -25,6 +25,9 @@ BODY_FIELDS = (
     "metadata",
 )  # fmt: skip
 HEADERS = frozenset(SESSION_HEADERS) | {"traceparent"}
+# Workflow -> first sight, by all handles of this process, as agents call several models. Routers must not import it by
+# name: Serve pickles their module by value, and each would get a copy.
+BEGAN: dict[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)

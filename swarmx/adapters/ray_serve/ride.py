@@ -9,8 +9,6 @@ from typing import Any, Protocol
 from swarmx.scheduler import Scheduler
 from swarmx.types import Call, Prediction
 
-BEGAN: dict[str, float] = {}  # workflow -> first sight; of all handles of this process, as agents call several models
-
 
 class Pending(Protocol):
     """Serve's PendingRequest."""

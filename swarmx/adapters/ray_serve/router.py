@@ -22,7 +22,7 @@ from swarmx.adapters.ray_serve.companions import companions
 from swarmx.adapters.ray_serve.counters import Counters
 from swarmx.adapters.ray_serve.desk import Desk
 from swarmx.adapters.ray_serve.link import Link
-from swarmx.adapters.ray_serve.ride import BEGAN, Ride
+from swarmx.adapters.ray_serve.ride import Ride
 from swarmx.adapters.ray_serve.settings import RouterSettings, settings_of
 from swarmx.adapters.ray_serve.states import states_of
 from swarmx.adapters.ray_serve.versions import check_ray
@@ -188,7 +188,7 @@ class SwarmXRequestRouter(LocalityMixin, MultiplexMixin, RequestRouter):  # type
         side = await asyncio.to_thread(companions, settings, app, name, clock, self._counters)
         self._desk = Desk(
             name, scheduler.preset, dict(scheduler.options), clock, self._counters, watchers=side.watchers,
-            on_receipt=side.on_receipt, on_record=side.on_record, began=BEGAN,
+            on_receipt=side.on_receipt, on_record=side.on_record, began=identity.BEGAN,
         )  # fmt: skip
         self._beside = side.begin()
         self._replicas_changed()

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from swarmx.logs.many import read_logs
+from swarmx.types import CallRecord
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "ray"
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.xdist_group("ray")]
@@ -24,7 +27,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Path:
         sys.modules.pop(name, None)
 
 
-def test_agents_plan_code_and_summarise_through_the_ingress(example: Path, ray_serve: Any) -> None:
+def test_agents_plan_code_and_summarise_through_the_ingress(example: Path, ray_serve: Any, tmp_path: Path) -> None:
     from ray.serve.context import _get_global_client
     from ray.serve.schema import ServeDeploySchema
 
@@ -33,6 +36,7 @@ def test_agents_plan_code_and_summarise_through_the_ingress(example: Path, ray_s
     (application,) = config["applications"]
     application |= {
         "route_prefix": None,
+        "args": {**application["args"], "logs": str(tmp_path)},
         "runtime_env": {"env_vars": {"PYTHONPATH": f"{example}:{Path(__file__).parent}"}},
     }
     _get_global_client().deploy_apps(ServeDeploySchema.model_validate(config))
@@ -43,8 +47,23 @@ def test_agents_plan_code_and_summarise_through_the_ingress(example: Path, ray_s
         deployments = ray_serve.status().applications["agents"].deployments
         targets = {name: sum(deployments[name].replica_states.values()) for name in ("plan", "code", "summarise")}
         assert sum(targets.values()) <= 8 + 3  # the budget, and what is leaving
+        _check_records(tmp_path)
     finally:
         ray_serve.delete("agents")
+
+
+def _check_records(logs: Path) -> None:
+    """Every call of the agents is recorded, with its workflow and what it waited for."""
+    until = time.monotonic() + 30
+    records: list[CallRecord] = []
+    while time.monotonic() < until and sum(r.model == "summarise" for r in records) < 8:
+        time.sleep(1.0)
+        records = read_logs(logs) if list(logs.rglob("*.parquet")) else []
+    assert {r.status for r in records} == {"ok"}
+    flows = {r.workflow_id for r in records}
+    assert len(flows) == 8
+    plans = {r.call_id for r in records if r.model == "plan"}
+    assert {r.parent_id for r in records if r.model == "code"} <= plans
 
 
 async def _drive(ingress: Any) -> list[float]:
