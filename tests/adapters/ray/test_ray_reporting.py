@@ -57,7 +57,7 @@ def test_ends_that_come_close_together_travel_together(
         reporter.add(ended(key), Engine(), Book())
     assert [len(r.ended) for r in reports] == [1]
     assert reporter._news.is_set(), "the thread sends the others"
-    now[0] += PAUSE_S
+    now[0] += 2 * PAUSE_S
     reporter.add(ended("d"), Engine(), Book())
     assert [e.key for e in reports[-1].ended] == ["b", "c", "d"]
 
