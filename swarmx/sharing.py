@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+MAX_TENANTS = 10_000  # whose worst delay is remembered; the first seen go first
+
 
 @dataclass(slots=True)
 class _Wait:
@@ -52,6 +54,8 @@ class Sharing:
         if tenant is None:
             return
         self.worst_s[tenant] = max(self.worst_s.get(tenant, 0.0), self.behind_s(tenant, now))
+        if len(self.worst_s) > MAX_TENANTS:  # callers may name as many as they like
+            del self.worst_s[next(iter(self.worst_s))]
         self._stops_waiting(tenant)
         self._seen[call_id] = 0.0
         self._serve(tenant, prompt_tokens)
