@@ -24,7 +24,7 @@ from swarmx.types import CallRecord
 
 Array = NDArray[np.float64]
 OUT_OF_FOLD = "out_of_fold.npz"
-MOST_STATES = 15_000  # of all workflows together that are learned from, whole workflows
+MOST_STATES = 15_000  # of whole workflows that are learned from, and as many that are measured on
 MEDIAN = int(np.searchsorted(LEVELS, 0.5))
 FEWEST_GROUPS = 10  # root templates below which nothing is learned
 
@@ -69,7 +69,7 @@ def _downstream(
     groups = groups_of(calls).tolist()
     if not has_workflows(train) or len({groups[state.root] for state in train}) < FEWEST_GROUPS:
         return {}
-    train = _thinned(train, seed)
+    train, test = _thinned(train, seed), _thinned(test, seed)
     expected = _expected(predictor, values[:, :, MEDIAN])
     learned = fit_downstream(calls, train, expected, groups, seed)
     (directory / DOWNSTREAM).write_text(json.dumps(learned.as_json()) + "\n")
