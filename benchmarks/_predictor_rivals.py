@@ -164,10 +164,9 @@ def _trees(kind: str, level: float, rounds: int) -> Any:
     )  # fmt: skip
 
 
+GROUPED = ("unconditional", "per_type", "per_type_device")
 RIVALS: dict[str, Callable[[Material, Rows, Rows, Array], Array]] = {
-    "unconditional": grouped("unconditional"),
-    "per_type": grouped("per_type"),
-    "per_type_device": grouped("per_type_device"),
+    **{kind: grouped(kind) for kind in GROUPED},
     "ridge_bins": ridge_bins("none"),
     "tfidf_ridge_bins": ridge_bins("text"),
     "minilm_ridge_bins": ridge_bins("minilm"),
@@ -182,13 +181,14 @@ def fit_rivals(
 ) -> tuple[dict[str, Array], dict[str, float]]:
     """Values (N, R) of each rival on the rows `out`, and the seconds it took.
 
-    observed : of the rows `inside`; until : as `perf_counter`, a rival that would end later is left out; expected :
-        seconds that each took the last time
+    observed : of the rows `inside`; until : as `perf_counter`, a rival that would end later is left out, but for the
+        quantiles of groups; expected : seconds that each took the last time
     """
     found, took = {}, {}
     for name, fit in RIVALS.items():
         began = time.perf_counter()
-        if began + expected.get(name, 0.0) > until or (name.startswith("minilm") and given.minilm is None):
+        late = began + expected.get(name, 0.0) > until and name not in GROUPED
+        if late or (name.startswith("minilm") and given.minilm is None):
             continue
         found[name] = np.maximum(fit(given, inside, out, observed), 0.0)
         took[name] = time.perf_counter() - began
