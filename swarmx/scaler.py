@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from swarmx.quantiles import LEVELS
 from swarmx.scaling.bounded import Bounds, Memory, bounded
@@ -23,6 +24,7 @@ from swarmx.scaling.policy import ScalingPolicy
 from swarmx.scaling.samples import PoolSample
 from swarmx.scaling.tail_demand import left_over, ready_slots
 
+Array = NDArray[np.float64]
 EVEN = (np.arange(20) + 0.5) / 20  # equally likely levels that stand for a distribution in the budget
 NO_BOUNDS = Bounds()
 
@@ -91,15 +93,7 @@ class Scaler:
 
     def _need(self, sample: PoolSample, target: int) -> PoolNeed:
         own = self._of(sample.pool)
-        demand = sample.demand
-        if demand is None:  # a pool that nobody looked into needs all that it asks for
-            busy = np.full(1, target * sample.slots)
-        else:
-            j = demand.window_at(sample.cold_s)
-            width = demand.widths_s[j]
-            behind = left_over(demand, ready_slots(sample, demand.edges_s), j) / width
-            mean, variance = demand.total[j] / width, demand.spread[j] / width**2
-            busy = behind + np.array([float(quantile_of_moments(mean, variance, level)) for level in EVEN])
+        busy, now = _busy(sample, target)
         here: dict[str, int] = {}
         for view in sample.replicas:
             if view.stage != "draining":
@@ -108,7 +102,7 @@ class Scaler:
         kinds = own.kinds if several else (replace(own.kinds[0], slots=sample.slots),)
         each = sample.slots if sample.replicas or not several else kinds[0].slots
         low = min(own.bounds.minimum, target)
-        return PoolNeed(sample.pool, target, low, busy, kinds, here, own.weight, target * each)
+        return PoolNeed(sample.pool, target, low, busy, kinds, here, own.weight, target * each, now)
 
     def _decide(
         self,
@@ -138,3 +132,22 @@ class Scaler:
             None if want is None else want.replicas, target, sample.committed, "" if want is None else want.why,
             {} if want is None else want.terms, tuple(LEVELS.tolist()) if grid else (), grid, notes, edges,
         )  # fmt: skip
+
+
+def _busy(sample: PoolSample, target: int) -> tuple[Array, Array | None]:
+    """Busy slots at equally likely levels, (K,) each: when a replica ordered now is ready, and until then.
+
+    A pool that nobody looked into needs all that it asks for.
+    """
+    demand = sample.demand
+    if demand is None:
+        return np.full(1, target * sample.slots), None
+    j = demand.window_at(sample.cold_s)
+    width, until = float(demand.widths_s[j]), float(demand.edges_s[j])
+    behind = left_over(demand, ready_slots(sample, demand.edges_s), j) / width
+    busy = behind + _levels(demand.total[j] / width, demand.spread[j] / width**2)
+    return busy, _levels(demand.total[:j].sum() / until, demand.spread[:j].sum() / until**2) if j else None
+
+
+def _levels(mean: Array, variance: Array) -> Array:
+    return np.array([float(quantile_of_moments(mean, variance, level)) for level in EVEN])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+IDLE = 10.0
 TANGENTS = (0.0, 0.3, 0.6, 0.8, 0.95)  # where the integer program touches the shortage, which is no line
 
 
@@ -36,6 +37,7 @@ class PoolNeed:
     a replica less costs: the mean number of calls without a slot
     here : kind -> replicas now; weight : importance of its calls
     wanted_slots : capacity wanted, where kinds differ; None: what `wanted` replicas of the first kind hold
+    busy_now : the same until a replica ordered now is ready: what only the present replicas can serve
     """
 
     pool: str
@@ -46,13 +48,14 @@ class PoolNeed:
     here: Mapping[str, int] = field(default_factory=dict)
     weight: float = 1.0
     wanted_slots: float | None = None
+    busy_now: Array | None = None
 
     @property
     def capacity(self) -> float:
         """Slots wanted."""
         return self.wanted * self.kinds[0].slots if self.wanted_slots is None else self.wanted_slots
 
-    def shortage(self, slots: Array) -> Array:
+    def shortage(self, slots: Array, busy: Array | None = None) -> Array:
         """Mean of (calls without a slot)² / calls, for each capacity given, shape as `slots`; convex, not increasing.
 
         A slot more takes away twice the share of calls that are still short of one. Where all pools are short, the
@@ -60,7 +63,8 @@ class PoolNeed:
         calls without a slot would not care who gets it.
         """
         capacity = np.asarray(slots, dtype=np.float64)[..., None]
-        over: Array = np.maximum(self.busy - capacity, 0.0) ** 2 / np.maximum(self.busy, 1e-9)
+        busy = self.busy if busy is None else busy
+        over: Array = np.maximum(busy - capacity, 0.0) ** 2 / np.maximum(busy, 1e-9)
         return np.asarray(self.weight * over.mean(axis=-1))
 
 
@@ -69,7 +73,8 @@ def by_marginal_gain(needs: Sequence[PoolNeed], budget: float, move_gain: float 
 
     No pool gets more than it wants. Shortages are convex, so that for equal units this is optimal. Minima are given in
     the order of the pools while the budget lasts.
-    move_gain : of shortage, that a replica must prevent elsewhere, more than here, before it is taken from a pool
+    move_gain : a replica is taken from a pool when elsewhere it prevents so much more shortage, or `IDLE` times as
+        much: one that will hardly be needed here moves, where both are short it takes a reason
     """
     given = {need.pool: 0 for need in needs}
     left = budget
@@ -81,9 +86,11 @@ def by_marginal_gain(needs: Sequence[PoolNeed], budget: float, move_gain: float 
     gains: list[Array] = []
     for place, need in enumerate(needs):
         kind = need.kinds[0]
-        short = need.shortage(np.arange(need.wanted + 1, dtype=np.float64) * kind.slots)
-        gain = np.round(-np.diff(short), 6)  # what differs by rounding alone is equal, and shared out evenly
-        gain[: sum(need.here.values())] += move_gain
+        slots, here = np.arange(need.wanted + 1, dtype=np.float64) * kind.slots, sum(need.here.values())
+        gain = np.round(-np.diff(need.shortage(slots)), 6)  # rounded: equal gains are shared out evenly
+        if need.busy_now is not None:  # a replica elsewhere would not be ready in time for it
+            gain[:here] = np.maximum(gain, np.round(-np.diff(need.shortage(slots, need.busy_now)), 6))[:here]
+        gain[:here] = np.minimum(gain[:here] * IDLE, gain[:here] + move_gain)
         gains.append(gain / kind.units)
         if given[need.pool] < need.wanted:
             heap.append((-gains[place][given[need.pool]], _shortfall(need, given), place))

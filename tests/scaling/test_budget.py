@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -56,6 +57,19 @@ def test_a_replica_moves_only_for_enough_gain() -> None:
     needs = [need("a", 10.0, 20, here={"default": 12}), need("b", 10.5, 20, here={"default": 8})]
     assert by_marginal_gain(needs, 20, move_gain=0.5) == {"a": 12, "b": 8}
     assert by_marginal_gain(needs, 20)["b"] >= 10
+
+
+def test_a_replica_that_is_hardly_needed_moves_in_spite_of_that() -> None:
+    needs = [need("idle", 1.0, 20, here={"default": 10}), need("short", 16.0, 30, here={"default": 10})]
+    given_ = by_marginal_gain(needs, 20, move_gain=0.6)
+    assert given_["short"] >= 15
+    assert given_["idle"] >= 1
+
+
+def test_replicas_that_serve_now_stay_until_others_could_be_ready() -> None:
+    calm, later = need("now", 1.0, 20, here={"default": 10}), need("later", 16.0, 30, here={"default": 10})
+    busy = replace(calm, busy_now=np.full(20, 12.0))
+    assert by_marginal_gain([busy, later], 20, move_gain=0.6)["now"] > by_marginal_gain([calm, later], 20, 0.6)["now"]
 
 
 def test_the_integer_program_mixes_device_kinds_by_price_and_respects_what_exists() -> None:
