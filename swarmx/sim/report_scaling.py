@@ -40,7 +40,11 @@ class Saving:
 
     @property
     def is_loss(self) -> bool:
-        return self.ratio >= 1 + WORTH and self.low is not None and self.low > 1
+        return not self.is_limit and self.ratio >= 1 + WORTH and self.low is not None and self.low > 1
+
+    @property
+    def is_nothing(self) -> bool:
+        return abs(self.ratio - 1) < WORTH and self.high is not None
 
     @property
     def figure(self) -> str:
@@ -103,7 +107,7 @@ def _sentences(regime: str, rows: Sequence[Row], seeds: int) -> list[str]:
             parts["short"].append(row.policy)
             continue
         where = "workflow P95" if found.quality == "p95" else "attainment"
-        kind = "saves" if found.is_real else "loses" if found.is_loss else "nothing" if found.high else "unclear"
+        kind = "saves" if found.is_real else "loses" if found.is_loss else "nothing" if found.is_nothing else "unclear"
         parts[kind].append(f"{found.figure} of {row.policy}'s at equal {where}")
     told = {
         "saves": "needs fewer replica-seconds, {}",
