@@ -75,7 +75,7 @@ class Books:
             self._books[url] = read_book(page["demand"]), now
         except ValueError as problem:
             self._books.pop(url, None)
-            self._warn(f"the demand that {url} publishes cannot be used: {problem}")
+            self.warn(f"the demand that {url} publishes cannot be used: {problem}")
 
     def demand(self, model: str, sources: Sequence[str], now: float) -> PoolDemand | None:
         """What all processes together will ask of the model.
@@ -90,11 +90,12 @@ class Books:
         newest = {book.id: book for book, _ in sorted(self._books.values(), key=lambda found: found[1])}
         books = [book for book in newest.values() if model in book.models]
         if any(not np.array_equal(book.edges_s, books[0].edges_s) for book in books):
-            self._warn("demand.horizon_s differs between the processes that route calls: their demands are not used")
+            self.warn("demand.horizon_s differs between the processes that route calls: their demands are not used")
             return None
         return _sum([book.models[model] for book in books])
 
-    def _warn(self, message: str) -> None:
+    def warn(self, message: str) -> None:
+        """Log it, once."""
         if message not in self._warned:
             self._warned.add(message)
             log.warning(message)

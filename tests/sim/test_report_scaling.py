@@ -46,7 +46,7 @@ def report(**of_hpa: float) -> Report:
         ({"ratio": 0.98, "low": 0.9, "high": 1.1}, "gains nothing, 0.98 [0.90, 1.10] of hpa's"),
         (
             {"ratio": 0.86, "low": 0.7, "high": 1.02},
-            "may gain or not, more seeds will tell, 0.86 [0.70, 1.02] of hpa's",
+            "may gain or not, more seeds will tell, 0.86 [0.70, 1.02]",
         ),
         ({"ratio": 0.7, "low": 0.6}, "more seeds will tell, 0.70 [0.60, –] of hpa's"),
         ({"ratio": 1.2, "low": 1.1, "high": 1.3}, "needs more replica-seconds, 1.20"),

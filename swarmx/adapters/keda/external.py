@@ -97,6 +97,10 @@ class ExternalScaler:
         now, pages = self.clock(), [found[url] for url in sources]
         ordered = await _ordered(workload)
         demand = self.books.demand(watched.settings.model or name, sources, now)
+        if demand is not None and demand.edges_s[-1] <= watched.settings.cold_s:
+            ahead, cold = demand.edges_s[-1], watched.settings.cold_s
+            self.books.warn(f"pool {name}: replicas take {cold:g} s to start, demand is known for {ahead:g} s alone; "
+                            f"set demand.horizon_s to {1.5 * cold:g}")  # fmt: skip
         sample = sample_of(name, pages, now, watched.settings.cold_s, watched.unserved, ordered, demand)
         watched.unserved, watched.seen_s = unserved_of(pages), now
         for scale in watched.scaler.step([sample]):

@@ -158,6 +158,22 @@ def test_windows_that_differ_are_not_added_up() -> None:
     assert books.demand("write", ["a"], 0.0) is None
 
 
+def test_a_horizon_that_ends_before_replicas_are_ready_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    page = {"synced": True, "endpoints": [], **seen(a_book(), 0.0)}
+    pool = {"sources": ["http://gateway/state/write"], "maximum": 8, "cold_s": 120.0, "model": "write"}
+    scaler = ExternalScaler(ExternalScalerSettings.model_validate({"pools": {"w": pool}}))
+
+    async def run() -> None:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _: httpx.Response(200, json=page))) as client:
+            for _ in range(2):
+                await scaler.look(client, {})
+
+    asyncio.run(run())
+    assert [r.message for r in caplog.records if "demand.horizon_s to 180" in r.message] == [
+        "pool w: replicas take 120 s to start, demand is known for 90 s alone; set demand.horizon_s to 180"
+    ]
+
+
 def test_a_log_that_cannot_teach_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     write_log(log_of_runs(), path)
