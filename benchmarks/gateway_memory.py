@@ -1,6 +1,6 @@
 """Whether the gateway's memory stays flat: over many calls, and while thousands of streams are open and silent.
 
-    python benchmarks/gateway_memory.py [--calls 100000] [--streams 10000] [--rounds 3] [--log] --json
+    python benchmarks/gateway_memory.py [--calls 100000] [--streams 10000] [--rounds 3] [--log]
 
 A real gateway before two emulated replicas that answer at once. Every call is a new workflow of a new id with a prompt
 of its own, every other one streamed, so that all tables keyed by calls, workflows and prompts see new keys. `rss_mib`
@@ -19,7 +19,6 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,17 +124,13 @@ async def measured(calls: int, streams: int, rounds: int, log: bool) -> dict[str
         return row
 
 
-def run(arguments: Sequence[str]) -> dict[str, Any]:
-    """Parse the arguments and measure."""
-    parser = argparse.ArgumentParser(description="Memory of the gateway over calls and silent streams.")
-    parser.add_argument("--calls", type=int, default=100_000)
-    parser.add_argument("--streams", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--log", action="store_true", help="write records and receipts")
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args(arguments)
-    _allow_files(3 * given.streams + 1000)
-    return asyncio.run(measured(given.calls, given.streams, given.rounds, given.log))
+def run(
+    quick: bool = False, data: str | None = None, calls: int = 0, streams: int = 0, rounds: int = 3, log: bool = False
+) -> dict[str, Any]:
+    """Measure. data : unused, every benchmark has it"""
+    calls, streams = calls or (5_000 if quick else 100_000), streams or (500 if quick else 10_000)
+    _allow_files(3 * streams + 1000)
+    return asyncio.run(measured(calls, streams, rounds, log))
 
 
 def _allow_files(count: int) -> None:
@@ -148,4 +143,10 @@ def _allow_files(count: int) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(sys.argv[1:]), indent=2))
+    parser = argparse.ArgumentParser(description="Memory of the gateway over calls and silent streams.")
+    parser.add_argument("--calls", type=int, default=100_000)
+    parser.add_argument("--streams", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--log", action="store_true", help="write records and receipts")
+    given = parser.parse_args()
+    print(json.dumps(run(False, None, given.calls, given.streams, given.rounds, given.log), indent=2))

@@ -156,7 +156,7 @@ class LogSettings(Settings):
     prompt : "hash" (default), "keep" or "drop" the prompt's text, or "embed" it: the predictor's encoder turns it into
         numbers from which a new head can be trained
     rotate_records, rotate_s : a Parquet file is closed after so many calls or seconds, whichever comes first
-    receipts : how many decisions are kept in memory for `explain`
+    receipts : how many decisions are kept in memory for `explain`; 0 makes none, and none are written
     journal : write what each pool's scheduler was told and decided to <directory>/journal, for `swarmx replay`
     """
 
@@ -164,5 +164,5 @@ class LogSettings(Settings):
     prompt: Literal["hash", "keep", "drop", "embed"] = "hash"
     rotate_records: Count = 10_000
     rotate_s: Positive = 600.0
-    receipts: Count = 10_000
+    receipts: Annotated[int, Field(ge=0)] = 10_000
     journal: bool = False

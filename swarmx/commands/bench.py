@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,6 +41,7 @@ def _run_of(name: str) -> Callable[..., dict[str, Any]]:
     if spec is None or spec.loader is None:
         raise BadInput(f"{HOME / name}.py cannot be loaded")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look there
     spec.loader.exec_module(module)
     run: Callable[..., dict[str, Any]] = module.run
     return run

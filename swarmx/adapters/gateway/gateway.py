@@ -37,15 +37,14 @@ from swarmx.adapters.gateway.settings import ServerSettings
 from swarmx.adapters.gateway.state import GatewayState
 from swarmx.adapters.gateway.tracing import tracing_of
 from swarmx.adapters.gateway.trial import Shadow
+from swarmx.adapters.gateway.warm import warm_up
 from swarmx.adapters.journal_files import JournalFiles
 from swarmx.adapters.live_work import DemandSettings, live_demand
 from swarmx.adapters.settings import LogSettings, PoolSettings, PredictorSettings, SchedulerSettings
-from swarmx.engine import EngineConstants
 from swarmx.errors import BadInput
 from swarmx.journal import journalled
 from swarmx.presets import preset
 from swarmx.scheduler import Scheduler
-from swarmx.types import Call, CallRecord, ReplicaState
 
 log = logging.getLogger(__name__)
 LATEST = 200  # finished calls that the status page can show
@@ -160,6 +159,7 @@ class Gateway:
         await stop.wait()
         log.info("draining %d calls", self.state.in_flight)
         await self.stop()
+        gc.unfreeze()
 
     def _write_rest(self) -> None:
         self.state.receipts.flush()
@@ -247,33 +247,21 @@ def _journals(settings: GatewaySettings) -> dict[str, JournalFiles]:
 
 def _arms(settings: GatewaySettings, pool: PoolSettings, journal: JournalFiles | None) -> Arms:
     wanted = pool.scheduler or settings.scheduler
-    main = _scheduler(wanted)
+    main = _scheduler(wanted, settings.log.receipts > 0 or settings.mode == "shadow")
     if journal is not None:
         main = journalled(main, journal)
     if settings.mode == "on":
         return Arms({MAIN: main})
-    plain = _scheduler(SchedulerSettings(preset=settings.server.shadow_preset))
+    plain = _scheduler(SchedulerSettings(preset=settings.server.shadow_preset), settings.log.receipts > 0)
     if settings.mode == "shadow":
         return Arms({PLAIN: plain}, shadow=Shadow(main))
     return Arms({MAIN: main, PLAIN: plain}, share=float(settings.mode))
 
 
-def _scheduler(settings: SchedulerSettings) -> Scheduler:
+def _scheduler(settings: SchedulerSettings, receipts: bool) -> Scheduler:
     scheduler = preset(settings.preset, **settings.options)
-    scheduler.receipts = True
+    scheduler.receipts = receipts
     return scheduler
-
-
-def warm_up(settings: SchedulerSettings) -> None:
-    """Load the scheduler's compiled parts, so that the first call does not wait for them."""
-    scheduler = preset(settings.preset, engines={"default": EngineConstants(0.01)}, **settings.options)
-    scheduler.receipts = True
-    scheduler.replicas_changed([ReplicaState("a", "warm", slots=1), ReplicaState("b", "warm", slots=1)], 0.0)
-    for i in range(4):
-        scheduler.arrive(Call(f"warm-{i}", "warm", float(i), prompt_tokens=1), None, float(i))
-    scheduler.started("warm-0", 4.0)
-    scheduler.finished(CallRecord("warm-0", "warm", 0.0, "ok", output_tokens=10), 5.0)
-    scheduler.tick(6.0)
 
 
 def _gauges(state: GatewayState) -> None:

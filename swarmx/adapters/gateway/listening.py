@@ -19,8 +19,14 @@ class _Refuser(asyncio.Protocol):
         cast(asyncio.Transport, transport).abort()
 
 
+async def _nameless(_: web.Request, response: web.StreamResponse) -> None:
+    """Say nothing of versions."""
+    response.headers["Server"] = "swarmx"
+
+
 def runner_of(app: web.Application, limits: LimitSettings) -> web.AppRunner:
     """A runner whose handlers are cancelled when their client goes, and that closes idle and dawdling connections."""
+    app.on_response_prepare.append(_nameless)
     return web.AppRunner(
         app,
         access_log=None,

@@ -131,6 +131,7 @@ async def running(
     log: Path | None = None,
     prompt: str = "hash",
     journal: bool = False,
+    receipts: int = 10_000,
     urls: Sequence[str] | None = None,
 ) -> AsyncIterator[Running]:
     """Start everything; stop it, with a check that nothing was left over."""
@@ -144,7 +145,8 @@ async def running(
             server=server_settings(server or {}),
             scheduler=SchedulerSettings(preset=preset),
             log=LogSettings.model_validate(
-                {"directory": log, "prompt": prompt, "rotate_s": 0.2 if log else 600, "journal": journal}
+                {"directory": log, "prompt": prompt, "rotate_s": 0.2 if log else 600, "journal": journal,
+                 "receipts": receipts}
             ),
             mode=mode,
         )  # fmt: skip

@@ -330,3 +330,12 @@ async def test_t16_the_queue_is_bounded_in_bytes_too() -> None:
         pool = run.gateway.state.pools["mock"]
         assert pool.waiting_bytes == 0 and pool.waiting_calls == 0
         assert json.loads(json.dumps(answers[0][1]))
+
+
+async def test_t18_no_answer_says_which_software_of_which_version_it_is_from() -> None:
+    async with running(1) as run:
+        for url in (f"{run.url}/health", f"{run.url}/nowhere", f"{run.admin}/health"):
+            async with run.http.get(url) as answer:
+                assert answer.headers["Server"] == "swarmx"
+        _, _, headers = await run.chat()
+        assert headers["Server"] == "swarmx"

@@ -155,3 +155,21 @@ async def test_the_scheduler_knows_which_replica_holds_the_beginning_of_a_sessio
         cached = scheduler.cluster.prefix.cached(prefix_blocks(turn))
         assert cached[1 - served] == 0
         assert (cached[served] > 400) == tracked, "2,100 characters are some 520 tokens, eight blocks of 64"
+
+
+async def test_without_receipts_none_is_made_and_calls_are_served() -> None:
+    async with running(1, receipts=0) as run:
+        status, _, headers = await run.chat()
+        assert status == 200 and "x-swarmx-decision" not in headers
+        assert list(run.gateway.state.receipts.latest(10)) == []
+
+
+async def test_a_stalled_stream_is_given_up_after_its_limit() -> None:
+    async with running(1, server={"upstream": {"stall_s": 0.2}}) as run:
+        await run.mocks[0].fault(run.http, kind="stall", times=1)
+        body = {"model": "mock", "stream": True, "messages": [{"role": "user", "content": "hello"}]}
+        async with run.http.post(f"{run.url}/v1/chat/completions", json=body) as answer:
+            text = await answer.text()
+        assert '"code": "stream_broken"' in text and "[DONE]" not in text
+        status, _, _ = await run.chat()
+        assert status == 200
