@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +19,15 @@ from swarmx.quantiles import LEVELS
 from swarmx.scaling.bounded import Bounds, Memory, bounded
 from swarmx.scaling.budget import DeviceKind, PoolNeed, by_integer_program, by_marginal_gain
 from swarmx.scaling.decisions import Scale, ScaleReceipt, Want
-from swarmx.scaling.demand import quantile_of_moments
+from swarmx.scaling.demand import spread_out
 from swarmx.scaling.drain import plan
 from swarmx.scaling.policy import ScalingPolicy
 from swarmx.scaling.samples import PoolSample
 from swarmx.scaling.tail_demand import left_over, ready_slots
 
 Array = NDArray[np.float64]
-EVEN = (np.arange(20) + 0.5) / 20  # equally likely levels that stand for a distribution in the budget
+# normal quantiles of equally likely levels, which stand for a distribution in the budget
+EVEN = np.array([NormalDist().inv_cdf((i + 0.5) / 20) for i in range(20)])
 NO_BOUNDS = Bounds()
 
 
@@ -145,9 +147,5 @@ def _busy(sample: PoolSample, target: int) -> tuple[Array, Array | None]:
     j = demand.window_at(sample.cold_s)
     width, until = float(demand.widths_s[j]), float(demand.edges_s[j])
     behind = left_over(demand, ready_slots(sample, demand.edges_s), j) / width
-    busy = behind + _levels(demand.total[j] / width, demand.spread[j] / width**2)
-    return busy, _levels(demand.total[:j].sum() / until, demand.spread[:j].sum() / until**2) if j else None
-
-
-def _levels(mean: Array, variance: Array) -> Array:
-    return np.array([float(quantile_of_moments(mean, variance, level)) for level in EVEN])
+    busy = behind + spread_out(demand.total[j] / width, demand.spread[j] / width**2, EVEN)
+    return busy, spread_out(demand.total[:j].sum() / until, demand.spread[:j].sum() / until**2, EVEN) if j else None

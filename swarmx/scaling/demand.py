@@ -75,8 +75,13 @@ def quantile_of_moments(mean: Array, variance: Array, level: float) -> Array:
 
 def grid_of_moments(mean: Array, variance: Array) -> QuantileGrid:
     """The same at every level, (..., K)."""
+    return QuantileGrid(LEVELS, spread_out(mean, variance, NORMAL))
+
+
+def spread_out(mean: Array, variance: Array, normal: Array) -> Array:
+    """The same at the levels that these quantiles (K,) of the standard normal belong to, (..., K)."""
     sigma = _sigma(mean, variance)[..., None]
-    return QuantileGrid(LEVELS, np.asarray(mean)[..., None] * np.exp(NORMAL * sigma - sigma**2 / 2))
+    return np.asarray(np.asarray(mean)[..., None] * np.exp(normal * sigma - sigma**2 / 2))
 
 
 def _sigma(mean: Array, variance: Array) -> Array:
