@@ -20,6 +20,7 @@ import pytest
 from aiohttp import web
 
 from swarmx.adapters.books import Books, read_book
+from swarmx.adapters.gateway.access import digest
 from swarmx.adapters.gateway.gateway import Gateway
 from swarmx.adapters.gateway.listening import port_of
 from swarmx.adapters.keda.external import ExternalScaler
@@ -40,7 +41,7 @@ SLOW = ReplicaSpec("r", slots=8, service=EngineConstants(1.0, 0.0, 0.0, 0.0), kv
 STARTS_S = 60.0  # for processes on a busy machine
 
 
-def log_of_runs(count: int = 40, parents: bool = True) -> list[CallRecord]:
+def log_of_runs(count: int = 20, parents: bool = True) -> list[CallRecord]:
     """Runs of a plan of 20 s and, 5 s later, six writers of 60 s each."""
     records = []
     for i in range(count):
@@ -265,6 +266,34 @@ def test_a_gateway_s_live_plans_order_writers_before_any_writer_arrives(tmp_path
             assert max(receipt["terms"]["downstream"]) == pytest.approx(24.0, rel=0.1)
             await dropped(calls)
             await gateway.stop()
+
+    asyncio.run(run())
+
+
+def test_a_closed_page_asks_for_the_token_and_an_unknown_pool_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        config = json.loads(gateway_config(tmp_path, ["http://127.0.0.1:1", "http://127.0.0.1:2"], 0, 0))
+        config["server"]["admin"] |= {"open_metrics": False, "token_sha256": digest("the-token")}
+        gateway = Gateway(parse_config(json.dumps(config)).gateway())
+        await gateway.start()
+        admin = f"http://127.0.0.1:{gateway.admin_port}"
+        settings = scaler_config(admin)
+        async with httpx.AsyncClient() as client:
+            assert (await client.get(f"{admin}/state/plan")).status_code == 401
+            missing = await client.get(f"{admin}/state/other", headers={"Authorization": "Bearer the-token"})
+            assert (missing.status_code, "plan, write" in missing.text) == (404, True)
+            closed = ExternalScaler(ExternalScalerSettings.model_validate(settings))
+            assert await closed.look(client, {}) == {}
+            for pool in settings["pools"].values():
+                pool["token_env"] = "PAGES_TOKEN"
+            with pytest.raises(BadInput, match="PAGES_TOKEN"):
+                ExternalScaler(ExternalScalerSettings.model_validate(settings))
+            monkeypatch.setenv("PAGES_TOKEN", "the-token")
+            told = ExternalScaler(ExternalScalerSettings.model_validate(settings))
+            assert set(await told.look(client, {})) == {"plan", "write"}
+        await gateway.stop()
 
     asyncio.run(run())
 
