@@ -25,9 +25,10 @@ RATIO_ONE, SLOW_STARTS = "cold 30 s, calls 30 s", ("cold 60 s, calls 10 s", "col
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One figure. low, high : 95 % interval over seeds; above 1 `is_limit` says that the figure is an upper limit
+    """One figure. low, high : 95 % interval over seeds; is_limit : even our cheapest setting is better than the rival
 
-    limit : what it must not exceed; is_met : "yes" with its whole interval, "figure" without, "no"
+    limit : what it must not exceed; is_met : "yes" with its whole interval, "figure" without, "no", or "open" where the
+        figure is an upper limit and a cheaper setting would tell
     """
 
     what: str
@@ -40,7 +41,7 @@ class Held:
     @property
     def is_met(self) -> str:
         if self.figure is None or self.figure > self.limit:
-            return "no"
+            return "open" if self.is_limit else "no"
         return "yes" if self.high is not None and self.high <= self.limit else "figure"
 
 
