@@ -1,6 +1,6 @@
 """From a call to what it will cost: quantiles of output tokens, of the calls it causes, of the work its workflow holds.
 
-text, features      what is read of a call          targets, split      what is learned from a log, and on which rows
+text, reading, features   what is read of a call    targets, split      what is learned from a log, and on which rows
 embed, runtime      the predictor that runs         bundle              its directory on disk
 cache, budget       what keeps it cheap and on time
 baselines           quantiles per type: fallback    calibrate, metrics  honesty
