@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,15 +93,15 @@ def test_each_call_leaves_a_record_and_a_receipt_that_can_be_explained(recorded:
 
 
 class Asleep:
-    """A predictor whose network hangs for half a second, and knows lengths by type at once."""
+    """A predictor whose network hangs until it is woken, and that knows lengths by type at once."""
 
     version = "asleep"
 
     def __init__(self, awake: Any) -> None:
-        self.awake = awake
+        self.awake, self.woken = awake, threading.Event()
 
     def predict(self, calls: Any) -> list[Prediction]:
-        time.sleep(0.5)
+        self.woken.wait(60)
         found: list[Prediction] = self.awake.predict(calls)
         return found
 
@@ -109,23 +110,16 @@ class Asleep:
         return found
 
 
-def test_a_predictor_that_sleeps_holds_no_call_beyond_its_budget(recorded: App) -> None:
+def test_calls_are_answered_while_the_predictor_hangs(recorded: App) -> None:
     forecaster = recorded.router._forecaster
     awake, budget_s, before = forecaster.predictor, forecaster.budget_s, recorded.router.counts
-    forecaster.budget_s = 0.02
-    forecaster._take(Asleep(awake))
+    asleep, forecaster.budget_s = Asleep(awake), 0.02
+    forecaster._take(asleep)
     try:
-
-        async def work() -> list[str]:
-            calls = [asyncio.create_task(_ask(recorded, f"word {i}")) for i in range(4)]
-            await asyncio.sleep(0.2)  # each runs for .04 s at speed 1, and all before the network has spoken
-            assert all(call.done() for call in calls)
-            return [r["replica"] for r in await asyncio.gather(*calls)]
-
-        assert len(recorded.run(work())) == 4
-        late = recorded.router.counts["late_predictions"] - before.get("late_predictions", 0)
-        assert late == 4
+        assert sum(recorded.run(recorded.together(4, "word word")).values()) == 4
+        assert recorded.router.counts["late_predictions"] - before.get("late_predictions", 0) == 4
     finally:
+        asleep.woken.set()
         forecaster.budget_s = budget_s
         forecaster._take(awake)
 
