@@ -141,8 +141,9 @@ def processes(folder: Path) -> Iterator[Processes]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Consecutive ports that nobody listens on."""
-    for base in range(21_000, 60_000, 50):
+    """Consecutive ports that nobody listens on. Every process looks elsewhere, since they are not taken at once."""
+    for step in range(0, 39_000, 50):
+        base = 21_000 + (50 * os.getpid() + step) % 39_000
         with contextlib.ExitStack() as stack:
             try:
                 for port in range(base, base + count):

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -33,7 +34,7 @@ RATE_PER_S = 200
 WARM = 100
 TURN_S = 1.0
 MODEL = Path(__file__).parents[1] / "models" / "default"
-BODY = {"model": "mock", "max_tokens": 16, "messages": [{"role": "user", "content": "Please answer. " + "word " * 100}]}
+NUMBERS = count()  # no prompt comes twice, so that a predictor has to read each
 FLOOR = """
 import sys, asyncio, aiohttp, uvloop
 from aiohttp import web
@@ -79,8 +80,10 @@ def settings(folder: Path) -> dict[str, Setting]:
 
 async def _one(http: aiohttp.ClientSession, url: str, stream: bool) -> float:
     """Milliseconds to the whole answer, or to the first event of a stream."""
+    prompt = f"Please answer number {next(NUMBERS)}. " + "word " * 100
+    body = {"model": "mock", "max_tokens": 16, "stream": stream, "messages": [{"role": "user", "content": prompt}]}
     started = time.perf_counter()
-    async with http.post(f"{url}/v1/chat/completions", json={**BODY, "stream": stream}) as answer:
+    async with http.post(f"{url}/v1/chat/completions", json=body) as answer:
         if stream:
             await answer.content.readany()
             first = 1e3 * (time.perf_counter() - started)

@@ -28,7 +28,7 @@ from swarmx.types import Call, Prediction
 log = logging.getLogger(__name__)
 
 TRACING = ("traceparent", "tracestate")
-MAX_SEEN_IDS = 100_000  # ids that clients gave; a repeated one is told apart
+MAX_SEEN_IDS = 20_000  # ids that clients gave; a repeated one is told apart
 
 
 class Front:

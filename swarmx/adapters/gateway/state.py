@@ -42,11 +42,10 @@ class Workflows:
         if said is not None and now - said <= MAX_AGE_S:
             return said
         key = (identity.tenant, identity.workflow_id)
-        first = self._first.get(key)
-        if first is None:
-            first = self._first[key] = now
-            if len(self._first) > MAX_WORKFLOWS:
-                self._first.popitem(last=False)
+        first = self._first.setdefault(key, now)
+        self._first.move_to_end(key)  # those not heard of for longest are forgotten
+        if len(self._first) > MAX_WORKFLOWS:
+            self._first.popitem(last=False)
         return first
 
 
