@@ -47,7 +47,7 @@ class Held:
 
 def run(quick: bool) -> dict[str, Any]:
     """`held`: the figures; `rows`: workflows of the policies that they come from."""
-    ramp = outcomes("scaling_ramp", ("ramp",), ("keda_latency", "queue_length"), quick)
+    ramp = outcomes("scaling_ramp", ("ramp",), ("keda_latency",), quick)
     regimes = (RATIO_ONE, SLOW_STARTS[0]) if quick else (RATIO_ONE, *SLOW_STARTS)
     bursts = outcomes("scaling_bursts", regimes, ("hpa", "queue_length"), quick)
     rows = [*rows_of(ramp, {}), *rows_of(bursts, {})]
