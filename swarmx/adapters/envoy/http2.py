@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 MOST_CALLS = 100_000  # at a time, on one connection
 WINDOW_BYTES = 2**18  # that a peer may send ahead on one call
 LARGEST_WINDOW = 2**31 - 1  # of a connection: a call that waits must not hold up the others
+LAST_S = 1.0  # for the last words at a drain's end
 SILENT_S = 30  # after which TCP asks whether the peer's machine still lives
 Method = Callable[[Rpc], Awaitable[None]]
 
@@ -94,6 +95,10 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         self._send()
         self._transport.close()
+
+    def abort(self) -> None:
+        """Hang up, whatever is unsent."""
+        self._transport.abort()
 
     # ---- inside ----
 
@@ -178,6 +183,12 @@ class GrpcServer:
         for task in (tasks := self._tasks()):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        until = loop.time() + LAST_S
+        while self._open and loop.time() < until:  # what is written may still be on its way
+            await asyncio.sleep(0.01)
+        for line in list(self._open):
+            line.abort()
+        await asyncio.sleep(0)
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [rpc.task for line in self._open for rpc in line.rpcs.values() if rpc.task is not None]
