@@ -7,40 +7,52 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import Any
+
+import grpc
+import grpc.aio
 
 from swarmx.adapters.envoy import replies
-from swarmx.adapters.envoy.http2 import GrpcServer
 from swarmx.adapters.envoy.messages import HEALTH, PROCESS, SERVING, health, pb
-from swarmx.adapters.envoy.rpc import Rpc
+from swarmx.adapters.envoy.server import OPTIONS
 
 
 async def serve(port: int, endpoint: str) -> None:
     """Until killed."""
     named = replies.destination((endpoint,), False)
 
-    async def process(rpc: Rpc) -> None:
+    async def process(_: Any, context: Any) -> None:
         body = b""
-        while (raw := await rpc.read()) is not None:
-            message = pb.ProcessingRequest.FromString(raw)
+        while (message := await context.read()) is not grpc.aio.EOF:
             kind = message.WhichOneof("request")
             if kind == "request_body":
                 body += message.request_body.body
                 if message.request_body.end_of_stream:
                     for answer in (named, *replies.body_again(body)):
-                        await rpc.write(answer)
+                        await context.write(answer)
             elif kind == "response_headers":
-                await rpc.write(replies.GO_ON_RESPONSE_HEADERS)
+                await context.write(replies.GO_ON_RESPONSE_HEADERS)
             elif kind == "response_body":
                 said = message.response_body
                 for answer in replies.body_again(said.body, response=True, last=said.end_of_stream):
-                    await rpc.write(answer)
+                    await context.write(answer)
 
-    async def check(rpc: Rpc) -> None:
-        await rpc.read()
-        await rpc.write(health.HealthCheckResponse(status=SERVING).SerializeToString())
+    async def check(_: Any, __: Any) -> Any:
+        return health.HealthCheckResponse(status=SERVING)
 
-    server = GrpcServer({f"/{PROCESS[0]}/{PROCESS[1]}": process, f"/{HEALTH}/Check": check})
-    await server.start(f"127.0.0.1:{port}")
+    server = grpc.aio.server(options=OPTIONS)
+    processing = grpc.stream_stream_rpc_method_handler(process, pb.ProcessingRequest.FromString, None)
+    checking = grpc.unary_unary_rpc_method_handler(
+        check, health.HealthCheckRequest.FromString, health.HealthCheckResponse.SerializeToString
+    )
+    server.add_generic_rpc_handlers(
+        (
+            grpc.method_handlers_generic_handler(PROCESS[0], {PROCESS[1]: processing}),
+            grpc.method_handlers_generic_handler(HEALTH, {"Check": checking}),
+        )
+    )
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
     await asyncio.Event().wait()
 
 

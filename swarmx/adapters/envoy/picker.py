@@ -61,7 +61,7 @@ class Picker:
         self.counters.show(self._gauges)
 
     async def start(self) -> None:
-        """Listen, and begin to look at endpoints. Raises OSError when a port is taken."""
+        """Listen, and begin to look at endpoints. Raises OSError or RuntimeError when a port is taken."""
         await asyncio.to_thread(warm_up)
         pages = {
             "/metrics": lambda: ("text/plain; version=0.0.4", self.counters.text()),
@@ -70,7 +70,7 @@ class Picker:
         self._pages = await serve_pages(self.settings.metrics_listen, pages, self.is_synced)
         self.pages_port = self._pages.sockets[0].getsockname()[1]
         tls = self.settings.tls
-        self.port = await self.server.start(self.settings.listen, None if tls is None else tls.context())
+        self.port = await self.server.start(self.settings.listen, None if tls is None else tls.read())
         self._spawn(self._find_endpoints(), self._find_objectives(), self.picture.run(), self._tick(), self._elect())
         if self.pool.live is not None:
             self._spawn(self.pool.live.run(self.clock))

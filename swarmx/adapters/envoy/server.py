@@ -1,17 +1,16 @@
-"""The picker's gRPC services: external processing and health checks on one port, with a drain at the end."""
+"""The gRPC server: external processing and health checks on one port, with a drain at the end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from random import Random
 from typing import Any
 
-from google.protobuf.message import DecodeError
+import grpc
+import grpc.aio
 
-from swarmx.adapters.envoy.http2 import GrpcServer
 from swarmx.adapters.envoy.messages import (
     HEALTH,
     NOT_SERVING,
@@ -22,11 +21,16 @@ from swarmx.adapters.envoy.messages import (
     pb,
 )
 from swarmx.adapters.envoy.pool import Pool
-from swarmx.adapters.envoy.rpc import INTERNAL, NOT_FOUND, Rpc, RpcError
 from swarmx.adapters.envoy.stream import Stream, StreamRules
 
 log = logging.getLogger(__name__)
-WATCH_S = 0.5  # between two looks for a watcher of the health
+OPTIONS = (
+    ("grpc.max_concurrent_streams", 100_000),
+    ("grpc.max_receive_message_length", 64 * 2**20),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.so_reuseport", 0),
+)
 
 
 class PickerServer:
@@ -36,26 +40,45 @@ class PickerServer:
         self.pool, self.rules, self.ready = pool, rules, ready
         self.draining = False
         self._rng = Random(seed)
-        service, method = PROCESS
-        self._server = GrpcServer(
-            {f"/{service}/{method}": self._process, f"/{HEALTH}/Check": self._check, f"/{HEALTH}/Watch": self._watch}
-        )
+        self._server: Any = None
 
-    async def start(self, address: str, tls: ssl.SSLContext | None = None) -> int:
-        """Listen; returns the port. tls None serves plain HTTP/2. Raises OSError when the address is taken."""
-        return await self._server.start(address, tls)
+    async def start(self, address: str, tls: tuple[bytes, bytes] | None = None) -> int:
+        """Listen; returns the port. tls : (certificate chain, key) in PEM; None serves plain HTTP/2.
+
+        Raises RuntimeError when the address is taken.
+        """
+        self._server = grpc.aio.server(options=OPTIONS)
+        process = grpc.stream_stream_rpc_method_handler(self._process, pb.ProcessingRequest.FromString, None)
+        check = grpc.unary_unary_rpc_method_handler(
+            self._check, health.HealthCheckRequest.FromString, health.HealthCheckResponse.SerializeToString
+        )
+        watch = grpc.unary_stream_rpc_method_handler(
+            self._watch, health.HealthCheckRequest.FromString, health.HealthCheckResponse.SerializeToString
+        )
+        self._server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(PROCESS[0], {PROCESS[1]: process}),
+                grpc.method_handlers_generic_handler(HEALTH, {"Check": check, "Watch": watch}),
+            )
+        )
+        if tls is None:
+            port: int = self._server.add_insecure_port(address)
+        else:
+            port = self._server.add_secure_port(address, grpc.ssl_server_credentials([(tls[1], tls[0])]))
+        await self._server.start()
+        return port
 
     async def drain(self, grace_s: float) -> None:
         """Say not ready, take no new streams, let those in hand end; after grace_s cut what is left."""
         self.draining = True
-        await self._server.drain(grace_s)
+        await self._server.stop(grace_s)
 
-    async def _process(self, rpc: Rpc) -> None:
+    async def _process(self, _: Any, context: Any) -> None:
         stream = Stream(self.pool, self.rules, self._rng)
         try:
-            while (raw := await rpc.read()) is not None:
-                for answer in await stream.on(parsed(pb.ProcessingRequest, raw)):
-                    await rpc.write(answer)
+            while (message := await context.read()) is not grpc.aio.EOF:
+                for answer in await stream.on(message):
+                    await context.write(answer)
         finally:
             stream.close()
 
@@ -67,26 +90,16 @@ class PickerServer:
             return SERVING if self.ready() and not self.draining else NOT_SERVING
         return SERVICE_UNKNOWN
 
-    async def _check(self, rpc: Rpc) -> None:
-        service = parsed(health.HealthCheckRequest, await rpc.read() or b"").service
-        status = self.status_of(service)
+    async def _check(self, request: Any, context: Any) -> Any:
+        status = self.status_of(request.service)
         if status == SERVICE_UNKNOWN:
-            raise RpcError(NOT_FOUND, f"unknown service {service!r}")
-        await rpc.write(health.HealthCheckResponse(status=status).SerializeToString())
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service {request.service!r}")
+        return health.HealthCheckResponse(status=status)
 
-    async def _watch(self, rpc: Rpc) -> None:
-        service = parsed(health.HealthCheckRequest, await rpc.read() or b"").service
+    async def _watch(self, request: Any, _: Any) -> AsyncIterator[Any]:
         last = -1
         while not (self.draining and last == NOT_SERVING):  # a watcher must not hold up the drain
-            if (status := self.status_of(service)) != last:
+            if (status := self.status_of(request.service)) != last:
                 last = status
-                await rpc.write(health.HealthCheckResponse(status=status).SerializeToString())
-            await asyncio.sleep(WATCH_S)
-
-
-def parsed(kind: Any, raw: bytes) -> Any:
-    """The message. Raises RpcError for bytes that are none."""
-    try:
-        return kind.FromString(raw)
-    except DecodeError:
-        raise RpcError(INTERNAL, "a message cannot be read") from None
+                yield health.HealthCheckResponse(status=status)
+            await asyncio.sleep(0.5)

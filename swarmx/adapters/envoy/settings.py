@@ -119,15 +119,13 @@ class TlsSettings(Settings):
     certificate: Path
     key: Path
 
-    def context(self) -> ssl.SSLContext:
-        """TLS 1.2 or later with this certificate. Raises BadInput naming the files when they cannot be used."""
-        made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        made.minimum_version = ssl.TLSVersion.TLSv1_2
+    def read(self) -> tuple[bytes, bytes]:
+        """(certificate chain, key) in PEM. Raises BadInput naming the files when they cannot be used."""
         try:
-            made.load_cert_chain(self.certificate, self.key)
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.certificate, self.key)
+            return self.certificate.read_bytes(), self.key.read_bytes()
         except (OSError, ssl.SSLError) as problem:
             raise BadInput(f"tls: {self.certificate} and {self.key} cannot be used ({problem})") from None
-        return made
 
 
 class PickerSettings(Settings):

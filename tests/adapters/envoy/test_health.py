@@ -26,7 +26,7 @@ async def _server(ready: list[bool], tls: TlsSettings | None = None) -> tuple[Pi
     pool = Pool(Lanes("push"), asyncio.get_running_loop().time, PickLimits(), Counters())
     pool.set_states([ReplicaState("10.0.0.1:80", "m")])
     server = PickerServer(pool, StreamRules("m"), lambda: ready[0])
-    return server, await server.start("127.0.0.1:0", None if tls is None else tls.context())
+    return server, await server.start("127.0.0.1:0", None if tls is None else tls.read())
 
 
 def _check(channel: Any, service: str) -> Any:
@@ -65,7 +65,7 @@ def test_liveness_is_always_serving_and_readiness_follows_the_picker() -> None:
 def test_tls_is_spoken_where_a_certificate_is_given(tmp_path: Path) -> None:
     files = TlsSettings(certificate=tmp_path / "cert.pem", key=tmp_path / "key.pem")
     with pytest.raises(BadInput, match=r"cert\.pem .* cannot be used"):
-        files.context()
+        files.read()
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(files.key), "-out", str(files.certificate)]
     subprocess.run([*command, *names], check=True, capture_output=True)
