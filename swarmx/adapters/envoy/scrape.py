@@ -100,16 +100,21 @@ class Picture:
         rules, asked = self.rules, dict[str, asyncio.Task[None]]()
         async with httpx.AsyncClient(limits=limits, timeout=rules.timeout_s, headers=plain, trust_env=False) as client:
             gate = asyncio.Semaphore(AT_ONCE)
-            while True:
-                self.publish()
-                addresses = list(self.endpoints) if rules.every_s > 0 else []
-                for address in addresses:
-                    if address not in asked or asked[address].done():  # one that hangs is asked once at a time
-                        asked[address] = asyncio.create_task(self._scrape(client, gate, address))
-                    await asyncio.sleep(rules.every_s / len(addresses))
-                if not addresses:
-                    await asyncio.sleep(rules.every_s or 1.0)
-                asked = {address: task for address, task in asked.items() if not task.done()}
+            try:
+                while True:
+                    self.publish()
+                    addresses = list(self.endpoints) if rules.every_s > 0 else []
+                    for address in addresses:
+                        if address not in asked or asked[address].done():  # one that hangs is asked once at a time
+                            asked[address] = asyncio.create_task(self._scrape(client, gate, address))
+                        await asyncio.sleep(rules.every_s / len(addresses))
+                    if not addresses:
+                        await asyncio.sleep(rules.every_s or 1.0)
+                    asked = {address: task for address, task in asked.items() if not task.done()}
+            finally:
+                for task in asked.values():
+                    task.cancel()
+                await asyncio.gather(*asked.values(), return_exceptions=True)
 
     def publish(self) -> None:
         """Tell the pool what is known now."""
