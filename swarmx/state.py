@@ -152,24 +152,24 @@ class ClusterState:
     def start(self, call: Call, lengths: Lengths, i: int, now: float) -> None:
         """Enter a call into the book of replica i. Prompt blocks that running calls hold there cost it no KV memory."""
         call_id, blocks = call.id, call.prefix_blocks
-        prompt, held = float(call.prompt_tokens), 0
-        uncached = prompt
+        prompt = uncached = float(call.prompt_tokens)
         if blocks:
             prompt -= float(self.prefix.live(blocks)[i])
             uncached -= float(self.prefix.cached(blocks)[i])
-            held = self.prefix.start(i, blocks)
-        table, row = self.replicas, len(self._ids)
+        held = self.prefix.start(i, blocks) if blocks else 0
+        table, row, usage = self.replicas, len(self._ids), self._usage[i]
         if row == self._rows.shape[0]:
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
         self._advance(i, now)
-        if not self._on[i]:
-            self._usage[i].heard_s = now
+        usage.heard_s = usage.heard_s if self._on[i] else now
         queued = bool(table[kernel.MINE, i] + table[kernel.OTHER, i] >= table[kernel.SLOTS, i])
         mean = min(lengths.mean, table[kernel.CONTEXT, i] - prompt, table[kernel.KV_CAPACITY, i] - prompt)
         need = prompt + mean / 2
+        unseen = 0.0 if call.streamed or queued else uncached  # no first token will tell of this prefill
         self.flights[call_id] = Flight(
-            call_id, self.states[i].id, row, now, uncached, need, queued, now, self._usage[i].marks(), blocks, held
+            call_id, self.states[i].id, row, now, uncached - unseen, need, queued, now, usage.marks(), blocks, held
         )  # fmt: skip
+        usage.prefilled += unseen
         self._ids.append(call_id)
         self._on[i].add(call_id)
         stall = max(now, table[kernel.STALL_UNTIL, i]) + table[kernel.P, i] * uncached
@@ -185,7 +185,7 @@ class ClusterState:
         table[kernel.REMAINING, i] += mean
         table[kernel.MINE_REST, i] += mean
         table[kernel.MINE_NEED, i] += need
-        self._usage[i].need += need
+        usage.need += need
         self.starts += 1
 
     def first_token(self, call_id: str, now: float) -> None:

@@ -31,6 +31,7 @@ class Call:
     workflow_id : calls of one agent run share it; a lone call is its own workflow
     workflow_work : predicted seconds of the whole workflow at the pool's mean speed, where the caller knows it
     prefix_blocks : hashes of the prompt's leading blocks; empty when prefixes are not tracked
+    streamed : whether its tokens are seen as they come, and not its end alone
     """
 
     id: str
@@ -48,6 +49,7 @@ class Call:
     type: str | None = None
     deadline_s: float | None = None
     prefix_blocks: tuple[int, ...] = ()
+    streamed: bool = True
 
     @property
     def workflow(self) -> str:

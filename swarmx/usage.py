@@ -50,6 +50,7 @@ class Usage:
 class Flight:
     """What the book remembers of one call in flight; its numbers for the kernels are in row `row`.
 
+    uncached : prompt tokens whose prefill counts when its first token, or else its end, is seen
     held : blocks of its prompt that were there before it
     queued : the replica had no free slot when the call was sent; decoding : its first token was seen
     seen_* : last observation of the call, and the replica's sums at that time

@@ -155,7 +155,7 @@ class Stream:
         call = Call(
             "", raw.model or self.rules.model, began, prompt=raw.prompt,
             prompt_tokens=self.pool.tokens_of(raw.chars), max_tokens=raw.max_tokens,
-            prefix_blocks=prefix_blocks(raw.prompt) if self.rules.tracks_prefixes else (),
+            prefix_blocks=prefix_blocks(raw.prompt) if self.rules.tracks_prefixes else (), streamed=raw.stream,
         )  # fmt: skip
         try:
             ride = await self.pool.pick(

@@ -230,6 +230,7 @@ class Front:
             type=identity.type or (None if asked.path != "/v1/embeddings" else "embedding"),
             deadline_s=identity.deadline_s,
             prefix_blocks=prefix_blocks(prompt) if pool.settings.prefix_cache else (),
+            streamed=asked.stream,
         )
 
     def _unique(self, call_id: str) -> str:

@@ -84,7 +84,7 @@ def call_of(asked: Asked, metadata: Any, model: str, context: Mapping[str, str],
         parent_id=who.parent_id, workflow_id=who.workflow_id or metadata.session_id or metadata.request_id,
         workflow_arrival_s=who.workflow_arrival_s, tenant=who.tenant, priority=who.priority,
         type=who.type or (None if method == "__call__" else method), deadline_s=who.deadline_s,
-        prefix_blocks=prefix_blocks(prompt),
+        prefix_blocks=prefix_blocks(prompt), streamed=bool(metadata.is_streaming),
     )  # fmt: skip
 
 
