@@ -167,7 +167,7 @@ def train(folder: Path) -> Path:
 async def worth(folder: Path, quick: bool, presets: Sequence[str], model: Path | None) -> dict[str, dict[str, Any]]:
     """One seeded agent workload over a heterogeneous pool, router by router; engines start anew for each."""
     rate = LOAD * suite.capacity_per_s(SCALE) / 4.5  # calls per workflow on average
-    runs = suite.workload(SEED, 320 if quick else 1200, rate)
+    runs = suite.workload(SEED, 120 if quick else 320, rate)
     warm = len(runs) // 5
     rows: dict[str, dict[str, Any]] = {}
     arms: list[tuple[str, Balance, str]] = [
@@ -216,7 +216,7 @@ def run(quick: bool = False, presets: Sequence[str] = ("late",), trained: bool =
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="shorter blocks, 320 workflows")
+    parser.add_argument("--quick", action="store_true", help="shorter blocks, 120 workflows instead of 320")
     parser.add_argument("--json", action="store_true", help="print JSON on one line")
     parser.add_argument("--preset", default="late", help="presets of the picker, the first one is compared")
     parser.add_argument("--trained", action="store_true", help="add an arm with a trained predictor")
