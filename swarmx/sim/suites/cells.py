@@ -95,8 +95,8 @@ class Plan:
 
 # 200 workflows are some 60 calls per replica of the headline's twelve: shorter runs end before queues have built up
 QUICK = Plan(tuple(range(4)), 200, (0.5, 0.7, 0.8, 0.9), (0.8,), POLICIES, CORE, ("swarmx", "late"))
-# more workflows than the quick plan, so that intervals say something, and fewer arms, so that it ends in time
-DEMO = replace(QUICK, workflows=300, arm_policies=("late",))
+# more workflows and seeds than the quick plan, so that intervals say something, and fewer arms, so that it ends in time
+DEMO = replace(QUICK, seeds=tuple(range(8)), workflows=300, arm_policies=("late",))
 FULL = Plan(
     tuple(range(8)),
     1000,
