@@ -148,8 +148,8 @@ class _Walk:
         self.free -= 1
         if self.width < len(self.cluster.states):
             kernel_walk.resort(
-                self.cluster.replicas, self.reserved, self.order, self.starts, self.cluster.learned.kinds, self.keys, replica,
-                self.typical, self.now, self.weights[0], self.weights[2],
+                self.cluster.replicas, self.reserved, self.order, self.starts, self.cluster.learned.kinds, self.keys,
+                replica, self.typical, self.now, self.weights[0], self.weights[2],
             )  # fmt: skip
 
     def _next(
