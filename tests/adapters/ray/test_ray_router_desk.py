@@ -21,7 +21,7 @@ STATES = [ReplicaState(name, "m", slots=4, speed=speed) for name, speed in (("a"
 
 def metadata(internal: str = "i1", **more: Any) -> Any:
     fields = {"internal_request_id": internal, "request_id": "r1", "session_id": "", "call_method": "__call__"}
-    return SimpleNamespace(**{**fields, **more})
+    return SimpleNamespace(**{**fields, "is_streaming": False, **more})
 
 
 @dataclass
