@@ -43,6 +43,7 @@ def test_a_file_is_followed_and_a_broken_one_changes_nothing(tmp_path: Path) -> 
         await until(lambda: len(told) == 2)
         assert told[1][0].address == "10.0.0.2:8000"
         task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(run())
 
@@ -79,6 +80,7 @@ def test_every_address_of_a_name_is_an_endpoint_and_a_failed_look_up_keeps_them(
         await until(lambda: len(told) == 2)
         assert told == [("10.0.0.1:80", "10.0.0.2:80"), ("[fd00::1]:80",)]
         task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(run())
 
@@ -154,6 +156,7 @@ def test_a_report_reaches_the_scheduler_and_a_full_engine_tells_its_slots() -> N
             state = picture.pool.lanes.cluster.states[0]
             assert (state.running, state.slots, state.kv_capacity_tokens) == (7, 7, 144)
             task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(run())
 
@@ -171,6 +174,7 @@ def test_a_bad_page_spoils_nothing_for_the_others(handler: Handler) -> None:
             assert bad_state.running == 0 and not bad_state.breaker_open  # its calls may still be served
             assert set(picture.pool.lanes.usable(None)) == {bad, good}
             task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(run())
 
@@ -184,6 +188,7 @@ def test_a_report_that_is_too_old_no_longer_counts() -> None:
             task = asyncio.create_task(picture.run())
             await until(lambda: picture.pool.lanes.cluster.states[0].running == 7)
             task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
             now[0] += 0.6
             assert (picture.states()[0].running, picture.states()[0].waiting) == (0, 0)
 
@@ -209,6 +214,7 @@ def test_a_call_that_ends_while_its_endpoint_is_asked_is_not_taken_for_somebody_
             task = asyncio.create_task(picture.run())
             await until(lambda: picture.known[address].load is not None)
             task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
             assert ended.is_set() and picture.known[address].others == 1
             (state,) = pool.lanes.cluster.states
             assert state.running == 2 and pool.lanes.cluster.on(address) == {other.call.id}
@@ -230,5 +236,6 @@ def test_refused_connections_take_an_endpoint_out_until_one_is_accepted() -> Non
         async with page(says(GOOD), int(address.split(":")[1])):
             await until(lambda: picture.pool.lanes.usable(None) == [address])
         task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(run())
