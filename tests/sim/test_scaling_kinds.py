@@ -49,7 +49,7 @@ def test_machines_follow_the_fan_out_from_one_pool_to_the_other_and_the_tail_get
     for low, high in ((0.25 * half, half), (half + 100.0, 1.5 * half)):
         targets = {p: [s.target for s in ours.steps if s.pool == p and low <= s.time_s < high] for p in "ab"}
         shares.append(np.mean(targets["b"]) / (np.mean(targets["a"]) + np.mean(targets["b"])))
-    assert shares[1] > shares[0] + 0.1
+    assert shares[1] > shares[0] + 0.05
     for time_s in {s.time_s for s in ours.steps}:
         assert sum(s.target for s in ours.steps if s.time_s == time_s) <= 48
     tails = [np.quantile(one.table.workflow_latency_s(), 0.95) for one in (ours, fixed)]
