@@ -111,7 +111,7 @@ class _Walk:
 
     def over_due(self, due: list[Waiting]) -> Iterator[tuple[Waiting, int]]:
         """Each due call starts on the replica it is pinned to, or on a free one that ends it no later."""
-        rows = np.array([self.queue.row(w) for w in due])
+        rows = self.queue.numbers[[w.row for w in due]]  # a copy
         rows[:, kernel.W_DUE] = 1.0
         rows[:, kernel.W_PIN] = [self.cluster.index.get(w.pin, -1) for w in due]
         pins = np.full(len(due), -1, dtype=np.int64)

@@ -20,8 +20,7 @@ class LearnedConstants:
 
     kinds : (R,) device kinds by number
     groups : (replicas by kind, where each kind starts and the last ends); the order inside a kind is the reader's
-    is_fitted : whether every replica has constants; until then seconds cannot be
-        compared
+    is_fitted : whether every replica has constants; until then seconds cannot be compared
     """
 
     def __init__(self, fit: OnlineFit) -> None:

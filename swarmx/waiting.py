@@ -174,11 +174,6 @@ class WaitingQueue:
         """(up to count,) rows of the same calls in `numbers`, a view."""
         return self._line[place : min(place + count, len(self._items))]
 
-    def row(self, waiting: Waiting) -> Array:
-        """(WAITING_COLUMNS,) numbers of one call, a copy."""
-        row: Array = self.numbers[waiting.row].copy()
-        return row
-
     def make_due(self, waiting: Waiting) -> None:
         """Note that the call is due, for whatever reason; it is in the order after that."""
         self.numbers[waiting.row, kernel.W_DUE] = kernel.SKIP
