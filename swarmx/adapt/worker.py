@@ -156,7 +156,7 @@ class InlineWorker:
         except BadInput as found:
             problem = str(found)
         spent = time.process_time() - cpu, time.monotonic() - started
-        self._result = Result(None if problem else out, problem, *spent, _peak_bytes())
+        self._result = Result(None if problem else out, problem, *spent, peak_bytes())
 
     def poll(self) -> Result | None:
         result, self._result = self._result, None
@@ -185,7 +185,7 @@ def main(place: Path) -> int:
     except MemoryError:
         problem = f"retraining needs more than {int(about['memory_bytes']) >> 20} MB"
     with replacing(place / "result.json") as temporary:
-        spent = {"cpu_s": time.process_time(), "peak_bytes": _peak_bytes(), "problem": problem}
+        spent = {"cpu_s": time.process_time(), "peak_bytes": peak_bytes(), "problem": problem}
         temporary.write_text(json.dumps(spent))
     return 1 if problem else 0
 
@@ -207,7 +207,12 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
+    """The most memory this process has held. Linux hands `ru_maxrss` down from whoever started the process, so the
+    process's own high-water mark is read where there is one."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return next(int(line.split()[1]) << 10 for line in status.read_text().splitlines() if line.startswith("VmHWM"))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

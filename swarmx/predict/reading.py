@@ -168,9 +168,8 @@ def grams(pieces: Sequence[Piece]) -> tuple[NDArray[np.int64], Floats]:
     hashes = _hashes(_ends(pieces))
     if not len(hashes):
         return np.zeros(0, np.int64), np.zeros(0, np.float32)
-    keys = (hashes.astype(np.int64) << PLACE_BITS) | np.arange(
-        len(hashes)
-    )  # one sort of plain numbers, twice: the fastest
+    places = np.arange(len(hashes))
+    keys = (hashes.astype(np.int64) << PLACE_BITS) | places  # one sort of plain numbers, twice: the fastest
     keys.sort()
     found = keys >> PLACE_BITS
     starts = np.concatenate((found[:1] == found[:1], found[1:] != found[:-1])).nonzero()[0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from adapt_stream import stream
 from swarmx.adapt.example import targets_of
 from swarmx.adapt.model import StoredModel
 from swarmx.adapt.retrain import Changed, Job, Plan, describe, job_of, rebased, retrain
-from swarmx.adapt.worker import ProcessWorker, Result
+from swarmx.adapt.worker import ProcessWorker, Result, peak_bytes
 from swarmx.drift import Group
 from swarmx.errors import BadInput
 from swarmx.predict.bundle import read_manifest
@@ -96,6 +98,13 @@ def test_the_worker_process_writes_the_model_and_tells_what_it_took(loaded: Stor
     assert StoredModel.load(result.directory).version != loaded.version
     assert 0 < result.peak_bytes < 1 << 30
     assert worker.poll() is None
+
+
+def test_a_process_does_not_count_the_memory_of_whoever_started_it() -> None:
+    ballast = np.ones(1 << 26)  # 512 MB, written
+    says = "from swarmx.adapt.worker import peak_bytes; print(peak_bytes())"
+    child = int(subprocess.run([sys.executable, "-c", says], check=True, capture_output=True).stdout)
+    assert 0 < child < ballast.nbytes < peak_bytes()
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from swarmx.adapt.retrain import Job, retrain
-from swarmx.adapt.worker import NICE, Result
+from swarmx.adapt.worker import NICE, Result, peak_bytes
 from swarmx.adapters.ray_training.connecting import cause_of
 from swarmx.adapters.ray_training.luggage import pack, unpack
 from swarmx.errors import BadInput
@@ -84,8 +84,6 @@ class RayWorker:
 
 def _retrain(job: Job, base: bytes) -> dict[str, Any]:
     """What the task does; max_calls=1 gives it a worker process of its own, so that its low priority harms nobody."""
-    import resource
-
     os.nice(NICE)
     with tempfile.TemporaryDirectory() as place:
         here = Path(place)
@@ -94,5 +92,4 @@ def _retrain(job: Job, base: bytes) -> dict[str, Any]:
             model, problem = pack(here / "model"), ""
         except BadInput as found:
             model, problem = b"", str(found)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return {"model": model, "problem": problem, "cpu_s": time.process_time(), "peak_bytes": peak}
+        return {"model": model, "problem": problem, "cpu_s": time.process_time(), "peak_bytes": peak_bytes()}
