@@ -47,7 +47,9 @@ def receipt_of(
     first = candidates[0] if candidates else None
     if action == "start":
         reason = f"cheapest replica for {policy}"
-        if first is not None and first.replica != replica:
+        if first is None:
+            reason = f"{policy}'s choice by counts: no seconds can be compared before the engines' constants are known"
+        elif first.replica != replica:
             reason += f"; {first.replica} had the least own finish + harm"
     elif first is None:
         reason = "no replica can take it now, and none has learned its speed yet"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import urllib.error
 import urllib.parse
 import urllib.request
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 TIMEOUT_S = 10.0
+WORLD_S = 1e9  # Unix times are larger; simulations begin at 0
 
 
 def read_receipts(path: Path, wanted: str | None = None) -> list[dict[str, Any]]:
@@ -73,15 +76,27 @@ def _ask_scaler(url: str, wanted: str) -> list[dict[str, Any]]:
 
 
 def print_receipts(receipts: list[dict[str, Any]], as_json: bool) -> None:
-    """One block per decision."""
+    """One block per decision, in order of time; the same decision taken again and again for a call is told once."""
     if as_json:
         print(json.dumps(receipts, indent=2))
         return
     from rich.console import Console
 
     console = Console()
-    for receipt in receipts:
-        _print_scaling(console, receipt) if is_scaling(receipt) else _print_routing(console, receipt)
+    ordered = sorted(receipts, key=lambda row: row.get("decided_s", 0.0))
+    for _, same in itertools.groupby(ordered, _decision):
+        first, *again = same
+        if is_scaling(first):
+            _print_scaling(console, first)
+        else:
+            _print_routing(console, first, again)
+
+
+def _decision(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What is equal in receipts that say the same; every receipt of a scaler says something of its own."""
+    if is_scaling(row):
+        return (row["id"],)
+    return tuple(row.get(key) for key in ("call_id", "action", "replica", "policy", "reason"))
 
 
 def _print_scaling(console: Console, row: dict[str, Any]) -> None:
@@ -101,19 +116,31 @@ def _print_scaling(console: Console, row: dict[str, Any]) -> None:
         console.print(table)
 
 
-def _print_routing(console: Console, receipt: dict[str, Any]) -> None:
+def _print_routing(console: Console, receipt: dict[str, Any], again: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     where = f" on {receipt['replica']}" if receipt.get("replica") else ""
-    console.print(f"[bold]{receipt['id']}[/bold]  {receipt['action']}{where}  by {receipt['policy']}", highlight=False)
+    head = f"[bold]{receipt['id']}[/bold]  {receipt['action']}{where}  by {receipt['policy']}"
+    console.print(f"{head}  {_clock(receipt['decided_s'])}", highlight=False)
     console.print(f"  {receipt['reason']}", highlight=False)
-    console.print(f"  prediction: {receipt['tier']} {receipt.get('model_version') or ''}{_spread(receipt)}")
+    if again:
+        spent = again[-1]["decided_s"] - receipt["decided_s"]
+        console.print(f"  decided {len(again) + 1} times alike within {spent:.1f} s", highlight=False)
+    version = f" {receipt['model_version']}" if receipt.get("model_version") else ""
+    console.print(f"  prediction: {receipt['tier']}{version}{_spread(receipt)}", highlight=False)
     if receipt["candidates"]:
         table = Table("replica", "own finish s", "harm s", "cost s", "calls to wait for")
         for c in receipt["candidates"]:
             numbers = (f"{c[k]:.3f}" for k in ("own_s", "harm_s", "cost_s"))
             table.add_row(c["replica"], *numbers, f"{c['releases']:.1f}")
         console.print(table)
+
+
+def _clock(time_s: float) -> str:
+    """A time of the world's clock, or of a simulation's."""
+    if time_s < WORLD_S:
+        return f"at {time_s:.3f} s"
+    return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _spread(receipt: dict[str, Any]) -> str:
