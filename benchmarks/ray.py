@@ -53,13 +53,13 @@ def routers(model: str, quick: bool) -> dict[str, tuple[Callable[[], Any], int]]
     budget = {"predictor": {"budget_s": 0.05}}
     known: dict[str, tuple[Callable[[], Any], int]] = {
         "serve power of two": (RequestRouterConfig, ONGOING),
+        "serve round robin": (lambda: RequestRouterConfig(request_router_class=turn), ONGOING),
         "LED": (lambda: router_config("least_outstanding_per_speed"), ONGOING),
         "push": (lambda: router_config("push", model, budget), ONGOING),
         "late": (lambda: router_config("late", model, budget), ONGOING),
     }
     if not quick:
         known["late, no prediction"] = (lambda: router_config("late"), ONGOING)
-        known["serve round robin"] = (lambda: RequestRouterConfig(request_router_class=turn), ONGOING)
         known["serve power of two, strict slots"] = (RequestRouterConfig, SLOTS)
     return known
 

@@ -2,9 +2,11 @@
 
     python benchmarks/simulator.py [--quick] [--json] [--large]
 
-All run one M/M/4 at load 0.8. Times are CPU seconds of this process, best of the repeats, which alternate between the
-contestants, so that a busy machine slows all alike; each one's mean wait stands beside theory's. `--large` adds 1,000
-replicas and 1,000,000 calls with their wall time and peak memory. SimPy and Ciw are measured where installed.
+All run one M/M/4 at load 0.8. `simpy, late in its loop` asks the same scheduler at the same events, so it says what
+SimPy takes for the same work; SimPy and Ciw alone serve in order of arrival and decide nothing. Times are CPU
+seconds of this process, best of the repeats, which alternate between the contestants, so that a busy machine slows
+all alike; each one's mean wait stands beside theory's. `--large` adds 1,000 replicas and 1,000,000 calls with their
+wall time and peak memory. SimPy and Ciw are measured where installed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from swarmx.presets import preset
 from swarmx.sim import ReplicaSpec, SimCall, SimWorkflow, Workload, arriving, cluster, simulate
 from swarmx.sim.theory import mmc_wait_s
 from swarmx.sim.workload import poisson
-from swarmx.types import Start
+from swarmx.types import Call, CallRecord, Start
 
 SERVERS, LOAD = 4, 0.8
 
@@ -104,6 +106,57 @@ def run_simpy(calls: int) -> Timed:
     return sum(waits) / len(waits), time.process_time() - began
 
 
+def run_simpy_deciding(calls: int, make: Callable[[], Any]) -> Timed:
+    """SimPy with a scheduler of swarmx in its loop: it hears of arrivals, starts and ends, and is ticked while there
+    are calls, as in `swarmx.sim`."""
+    import simpy
+
+    rng = np.random.default_rng(1)
+    work = dict(zip((f"w{i}" for i in range(calls)), rng.exponential(1.0, calls).tolist(), strict=True))
+    gaps = rng.exponential(1 / (LOAD * SERVERS), calls).tolist()
+    began = time.process_time()
+    env, scheduler, came, waits = simpy.Environment(), make(), dict[str, float](), []
+
+    def carry_out(decisions: Any) -> None:
+        for start in decisions:
+            waits.append(env.now - came[start.call_id])
+            scheduler.started(start.call_id, env.now)
+            env.process(service(start))
+
+    def service(start: Start) -> Any:
+        name = start.call_id
+        yield env.timeout(work[name])
+        record = CallRecord(
+            name, "model", came.pop(name), "ok", workflow_id=name, replica=start.replica,
+            output_tokens=round(work[name]), finished_s=env.now,
+        )  # fmt: skip
+        carry_out(scheduler.finished(record, env.now))
+
+    def ticker() -> Any:
+        while came:
+            yield env.timeout(scheduler.tick_s)
+            carry_out(scheduler.tick(env.now))
+
+    def source() -> Any:
+        for name, gap in zip(work, gaps, strict=True):
+            yield env.timeout(gap)
+            came[name] = env.now
+            if len(came) == 1 and not ticking.is_alive:
+                start_ticking()
+            carry_out(scheduler.arrive(Call(name, "model", env.now, workflow_id=name), None, env.now))
+
+    def start_ticking() -> None:
+        nonlocal ticking
+        ticking = env.process(ticker())
+
+    servers = cluster(ReplicaSpec("r"), [1.0] * SERVERS)
+    scheduler.replicas_changed([spec.state(0, 0, 0, False, 0.0) for spec in servers.replicas], 0.0)
+    ticking = env.process(ticker())
+    env.process(source())
+    env.run()
+    return sum(waits) / len(waits), time.process_time() - began
+
+
 def run_ciw(calls: int) -> Timed:
     import ciw
 
@@ -124,6 +177,8 @@ def contestants(names: list[str]) -> dict[str, Callable[[int], Timed]]:
     found: dict[str, Callable[[int], Timed]] = {"swarmx, 15 lines of FCFS": lambda n: run_swarmx(n, CentralFcfs)}
     for name in names:
         found[f"swarmx, {name}"] = lambda n, name=name: run_swarmx(n, lambda: preset(name))
+    if importlib.util.find_spec("simpy"):
+        found["simpy, late in its loop"] = lambda n: run_simpy_deciding(n, lambda: preset("late"))
     for name, run in (("simpy", run_simpy), ("ciw", run_ciw)):
         if importlib.util.find_spec(name):
             found[name] = run

@@ -29,7 +29,7 @@ def silent_replicas(
     """
     found = []
     for i, rows in enumerate(rows_on):
-        if not rows or replicas[kernel.TAU, i] <= 0:
+        if not rows or now - heard_s[i] <= GRACE_S or replicas[kernel.TAU, i] <= 0:
             continue
         mine = flights[list(rows)]
         left = float(np.max(mine[:, -1] + mine[:, kernel.F_EXCESS] - mine[:, kernel.F_AGE]))
