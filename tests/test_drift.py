@@ -351,3 +351,14 @@ def test_a_rarer_false_alarm_asks_for_a_longer_window() -> None:
     assert window_of(2e6) > window_of(2e5) > window_of(2e4)
     with pytest.raises(ValueError, match="positive"):
         DriftMonitor(Reference.from_rows(rows(np.random.default_rng(0), 30)), false_alarms_per_100k=0)
+
+
+@given(BLOCKS, BLOCKS, st.lists(st.floats(1e-9, 1 - 1e-9), max_size=4 * BLOCK))
+def test_a_look_finds_no_more_than_the_cheap_bound(a: list[Block], b: list[Block], later: list[float]) -> None:
+    """After a merge that drops blocks, and after records that drop more."""
+    evidence = Evidence(80, blocks=sorted(a)[-10:]).merged(Evidence(80, blocks=sorted(b)[-10:]))
+    for p in (None, *later):
+        if p is not None:
+            evidence.add(1e7, p, 1 - p, 1.0, 0.0)
+        bound, found = evidence.at_most(), evidence.look()
+        assert found is None or found.statistic <= bound + 1e-6

@@ -30,7 +30,9 @@ from dataclasses import dataclass, field
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
 
+Array = NDArray[np.float64]
 POWERS = (0.5,)  # eps; the best one against a change has 1 / eps = mean of -log p after it
 TILTS = (0.25, 0.6)  # t
 DIRECTIONS = ("tail loss", "longer than predicted", "shorter than predicted")
@@ -89,6 +91,7 @@ class Evidence:
     blocks: list[Block] = field(default_factory=list)
     _at: float = -math.inf
     _open: list[float] = field(default_factory=lambda: [0.0] * SUMS)
+    _bound: Array | None = field(default=None, repr=False, compare=False)  # (3, J) logs, see `at_most`
 
     def add(self, now: float, p_loss: float, p_place: float, loss: float, log_ratio: float) -> bool:
         """One record; p_place : of its place in its grid, small when high. True when a block has become full."""
@@ -105,8 +108,20 @@ class Evidence:
         records, by_loss, high, low, z_loss, z_place, loss, log_ratio = self._open
         self._open = [0.0] * SUMS
         block = Block(self._at, int(records), (by_loss, high, low), (z_loss, z_place), loss, log_ratio)
+        if self._bound is not None:
+            self._bound = _with(block, self._bound)
         self._keep([*self.blocks, block])
         return True
+
+    def at_most(self) -> float:
+        """A number that log R does not exceed: as if nothing had been dropped, by the recursion R' = (R + n) f, and of
+        the largest of the bets. Most looks end here.
+        """
+        if self._bound is None:
+            self._bound = np.full((len(DIRECTIONS), len(BETS)), -math.inf)
+            for block in self.blocks:
+                self._bound = _with(block, self._bound)
+        return float(self._bound.max())
 
     def look(self) -> Finding | None:
         """What the blocks say so far; None when there are none."""
@@ -132,7 +147,8 @@ class Evidence:
 
     def alarm(self, now: float) -> None:
         """An alarm was raised: begin anew, and be quiet for one window."""
-        self.blocks, self._open, self.quiet, self.alarmed_s = [], [0.0] * SUMS, self.window, now
+        self.blocks, self._open, self._bound = [], [0.0] * SUMS, None
+        self.quiet, self.alarmed_s = self.window, now
 
     def merged(self, other: Evidence) -> Evidence:
         """Both streams' full blocks in order of time, the latest window of them; for independent records."""
@@ -149,3 +165,11 @@ class Evidence:
         while total > self.window:
             total -= kept.pop(0).records
         self.blocks = kept
+
+
+def _with(block: Block, before: Array) -> Array:
+    """Logs of (R + n) f per direction and bet (3, J), for the n records of a block and what the bets make of them."""
+    (by_loss, high, low), (z_loss, z_place), n = block.logs, block.scores, block.records
+    sums = np.array(((n, by_loss, z_loss), (n, high, z_place), (n, low, -z_place)))
+    after: Array = np.logaddexp(before, math.log(n)) + sums @ BETS.T
+    return after

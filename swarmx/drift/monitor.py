@@ -83,7 +83,7 @@ class DriftMonitor:
             return None
         own = watched.reference
         found = scores_of(grid.values, observed)
-        watched.window.add(found, observed, int(np.searchsorted(grid.values, observed)))
+        watched.window.add(found, observed, int(grid.values.searchsorted(observed)))
         p_loss, p_place = watched.losses.rank(found.loss, self._rng), watched.places.rank(found.place, self._rng)
         told = now, p_loss, p_place, found.loss / max(own.loss, 1e-12), found.log_ratio - own.bias
         device = self.devices.setdefault(group[1:], Evidence(self.window))
@@ -142,6 +142,8 @@ class DriftMonitor:
         return watched
 
     def _look(self, group: Group, evidence: Evidence, now: float) -> Alarm | None:
+        if evidence.at_most() < math.log(self.threshold):
+            return None
         found = evidence.look()
         if found is None or found.statistic < math.log(self.threshold) or not self._matters(found):
             return None

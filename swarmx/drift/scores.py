@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,9 @@ from swarmx.types import CallRecord
 Array = NDArray[np.float64]
 Group = tuple[str, str, str]  # call type or prompt group, model, device; "*" stands for all of them, "" for none given
 CELLS = 8  # per axis of the table from which the rank correlation is read
-TAIL = LEVELS >= 0.9
-TAIL_LEVELS = LEVELS[TAIL]
 TOP = 1 - float(LEVELS[-1])
 LEVELS_LIST: list[float] = LEVELS.tolist()
+TAIL_LIST = [level for level in LEVELS_LIST if level >= 0.9]
 
 
 def group_of(record: CallRecord) -> Group:
@@ -44,13 +44,16 @@ def scores_of(values: Array, observed: float) -> Scores:
     The loss is divided by what was predicted so that longer prompts, rightly predicted, do not look like a worse
     predictor: the mix of lengths within a group may change.
     """
-    with np.errstate(over="ignore"):
-        gap = observed - values[TAIL]
-        loss = float(np.maximum(TAIL_LEVELS * gap, (TAIL_LEVELS - 1) * gap).mean())
-        predicted = float(values @ MEAN)
+    grid, observed = values.tolist(), float(observed)  # so few numbers are faster without numpy
+    loss = sum(_pinball(level, observed - value) for level, value in zip(TAIL_LIST, grid[NINTH:], strict=True))
+    predicted = sum(map(mul, grid, MEAN_LIST))
     scale = max(predicted, 1e-9)
-    log_ratio = math.log1p(observed) - math.log1p(max(float(values[MEDIAN]), 0.0))
-    return Scores(_finite(loss / scale), place_of(values.tolist(), observed), log_ratio, _finite(predicted))
+    log_ratio = math.log1p(observed) - math.log1p(max(grid[MEDIAN], 0.0))
+    return Scores(_finite(loss / len(TAIL_LIST) / scale), place_of(grid, observed), log_ratio, _finite(predicted))
+
+
+def _pinball(level: float, gap: float) -> float:
+    return max(level * gap, (level - 1) * gap)
 
 
 def place_of(values: list[float], observed: float) -> float:
@@ -101,3 +104,4 @@ def _mean_weights() -> Array:
 
 
 MEAN = _mean_weights()
+MEAN_LIST: list[float] = MEAN.tolist()
