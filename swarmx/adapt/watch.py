@@ -6,10 +6,14 @@ the trainer goes on from its last state at the next start, and the champion stay
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +29,9 @@ from swarmx.errors import BadInput
 from swarmx.files import replacing
 
 log = logging.getLogger(__name__)
-STATE, STATUS = "adapt-state.npz", "adapt-status.json"
+STATE, STATUS, LOCK = "adapt-state.npz", "adapt-status.json", "adapt.lock"
 SYNC_S, SAVE_S = 5.0, 60.0
+PARENT_S = 0.5  # between two looks at whether the parent is there
 BATCH = 64
 
 
@@ -122,3 +127,23 @@ class Trainer:
             self.loop.sync()
         except (RegistryError, BadInput) as problem:
             log.warning("the registry is not followed for now: %s", problem)
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """One trainer per directory, or two would take turns at its state and its registry. The kernel lets go of the lock
+    when the process ends, however it does. Raises BadInput when another one holds it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / LOCK).open("a") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadInput(f"another trainer follows records for {directory}; end it first") from None
+        yield
+
+
+def stop_with(parent: int, stop: threading.Event) -> None:
+    """Set `stop` when that process, which started this one, is gone. Runs until then, in a thread of its own."""
+    while os.getppid() == parent and not stop.wait(PARENT_S):
+        pass
+    stop.set()

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import sys
 import time
 from collections import OrderedDict, deque
@@ -229,7 +230,7 @@ class Adapting:
 async def run_trainer(settings: AdaptationSettings, records: Path, first: Path) -> None:
     """`swarmx adapt --watch` as a child of this process, started again when it ends; never returns."""
     command = [sys.executable, "-m", "swarmx.cli", "adapt", "--watch", str(records)]
-    command += ["--models", str(settings.models), "--model", str(first)]
+    command += ["--models", str(settings.models), "--model", str(first), "--parent", str(os.getpid())]
     while True:
         started = time.monotonic()
         child = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)

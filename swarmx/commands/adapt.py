@@ -57,6 +57,7 @@ def adapt(
         typer.Option(help="Put this model up as challenger in --models, and leave.", show_default=False),
     ] = None,
     on: Annotated[str, typer.Option(help="Where a trainer retrains: process, or ray.")] = "process",
+    parent: Annotated[int | None, typer.Option(hidden=True, help="The trainer ends with this process.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Replay a log through drift monitor, retraining, contest and swap; draw loss, coverage and what happened.
@@ -72,7 +73,7 @@ def adapt(
         if challenger is not None:
             _put_up(challenger, models)
         if watch is not None:
-            _follow(watch, models, model, on, config)
+            _follow(watch, models, model, on, config, parent)
         return
     if log is None:
         raise BadInput("adapt needs a log to replay, or --watch RECORDS_DIR --models STORE")
@@ -189,7 +190,9 @@ def _put_up(challenger: Path, store: str) -> None:
     print(f"{version} is challenger; the trainer compares it with the champion on live records")
 
 
-def _follow(records: Path, store: str, first: Path | None, on: str, config: LoopConfig) -> None:
+def _follow(
+    records: Path, store: str, first: Path | None, on: str, config: LoopConfig, parent: int | None
+) -> None:  # fmt: skip
     import logging
     import signal
     import sys
@@ -197,18 +200,21 @@ def _follow(records: Path, store: str, first: Path | None, on: str, config: Loop
     import time
 
     from swarmx.adapt.registry import open_registry
-    from swarmx.adapt.watch import Trainer
+    from swarmx.adapt.watch import Trainer, alone, stop_with
     from swarmx.predict.bundle import shipped
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     place = Path(store.removeprefix("sqlite:///") + ".adapt") if "://" in store else Path(store)
-    registry = open_registry(store, time.time)
-    trainer = Trainer.open(records, registry, _worker(on, place / "work"), place, first or shipped(), config)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    print(f"following {records}; champion {trainer.loop.champion.version}", flush=True)
-    trainer.run(stop)
+    with alone(place):
+        registry = open_registry(store, time.time)
+        trainer = Trainer.open(records, registry, _worker(on, place / "work"), place, first or shipped(), config)
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        if parent is not None:
+            threading.Thread(target=stop_with, args=(parent, stop), daemon=True).start()
+        print(f"following {records}; champion {trainer.loop.champion.version}", flush=True)
+        trainer.run(stop)
 
 
 def _worker(on: str, directory: Path) -> Any:
