@@ -6,7 +6,7 @@ own without a prediction, and what an honest predictor gains.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ HONEST = ("calibrated",)
 WRONG = ("bias_x10", "bias_tenth", "bias_x10_half", "inverted", "turns_x10", "turns_inverted", "constant", "huge",
          "nan", "slow")  # fmt: skip
 ARMS = (*HONEST, *WRONG, *ENGINE_ARMS)
+WORST_ARMS = ("bias_x10", "inverted", "turns_x10", "constant", "nan", "slow", *ENGINE_ARMS)  # for a shorter run
 REGIMES = ("job_het", "het_b32", "het_kv", "hom_kv")
 LOAD = 0.8
 LIMITS = {"led": 1.03, "none": 1.05}
@@ -29,23 +30,23 @@ Array = NDArray[np.float64]
 
 def adversarial(
     quick: bool = False, seeds: int | None = None, workflows: int | None = None, regimes: Sequence[str] = (),
-    arms: Sequence[str] = (),
+    arms: Sequence[str] = (), say: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Geometric means over paired seeds of the P99 of calls and of workflows, per regime and over all, with the bounds
     of their 95 % intervals.
 
     worst_p99_vs_led, _vs_none : largest of the wrong arms' means over all regimes; broken : rows of wrong arms whose
     whole interval lies above the limit; open : those whose interval holds the limit. A run is short, so the calls
-    before the guard has concluded weigh in it as they never would in service.
+    before the guard has concluded weigh in it as they never would in service. say : is told what begins
     """
     regimes, arms = regimes or (REGIMES[1:2] if quick else REGIMES), arms or (WRONG[:7] if quick else ARMS)
     seeds, workflows = seeds or (4 if quick else 12), workflows or (100 if quick else 201)
     arms = tuple(dict.fromkeys(("led", "none", "calibrated", *arms)))
-    found = {
-        (regime, arm): np.log([_p99s(regime, arm, seed, workflows) for seed in range(seeds)])  # (seeds, 2)
-        for regime in regimes
-        for arm in arms
-    }
+    found = {}
+    for regime in regimes:
+        say(f"guard: {regime}, {seeds} seeds of {len(arms)} arms")
+        for arm in arms:
+            found[regime, arm] = np.log([_p99s(regime, arm, seed, workflows) for seed in range(seeds)])  # (seeds, 2)
     for arm in arms:  # per seed the mean over regimes
         found["all", arm] = np.mean([found[regime, arm] for regime in regimes], axis=0)
     rows = [
@@ -101,6 +102,7 @@ def _p99s(regime: str, arm: str, seed: int, workflows: int) -> tuple[float, floa
 if __name__ == "__main__":
     import argparse
     import json
+    import sys
 
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--quick", action="store_true")
@@ -109,4 +111,4 @@ if __name__ == "__main__":
     options.add_argument("--regimes", nargs="*", default=[])
     options.add_argument("--arms", nargs="*", default=[])
     given = options.parse_args()
-    print(json.dumps(adversarial(**vars(given)), indent=1))
+    print(json.dumps(adversarial(**vars(given), say=lambda what: print(what, file=sys.stderr, flush=True)), indent=1))

@@ -5,7 +5,6 @@ The public logs are not part of the project: pass the directory that holds `bfcl
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,24 +44,23 @@ def group(kind: int, device: str) -> Group:
 
 def drawn(
     rng: np.random.Generator, count: int, shares: Sequence[float] | None = None,
-    factors: dict[Group, float] | None = None, heavy: bool = False,
+    factors: dict[Group, float] | None = None, heavy: bool = False, step: float = 0.0,
 ) -> list[Row]:  # fmt: skip
     """Calls of `TYPES` types on two devices, each type with its own spread (0.4 to 1.2 on the log scale).
 
     The predictor knows median and spread, save that it thinks type 1 half as long as it is; heavy : the logs are
-    Student's with 2 degrees of freedom.
+    Student's with 2 degrees of freedom; step : observations are rounded up to multiples of it, so that many are equal
     """
-    rows = []
-    for kind in rng.choice(TYPES, count, p=shares):
-        device = DEVICES[int(rng.integers(2))]
-        middle, sigma = math.exp(rng.normal(5, 0.6)), 0.4 + 0.8 * kind / (TYPES - 1)
-        noise = min(float(rng.standard_t(2) if heavy else rng.normal()), 100.0)
-        here = group(int(kind), device)
-        factor = (factors or {}).get(here, 1.0) * (2.0 if kind == 1 else 1.0)
-        rows.append(
-            (here, QuantileGrid(LEVELS, middle * np.exp(sigma * NORMAL)), factor * middle * math.exp(sigma * noise))
-        )
-    return rows
+    kinds, devices = rng.choice(TYPES, count, p=shares), rng.integers(2, size=count)
+    middles, spreads = np.exp(rng.normal(5, 0.6, count)), 0.4 + 0.8 * kinds / (TYPES - 1)
+    noise = np.minimum(rng.standard_t(2, count) if heavy else rng.normal(size=count), 100.0)
+    groups = [group(kind, DEVICES[device]) for kind, device in zip(kinds.tolist(), devices.tolist(), strict=True)]
+    shifts = np.array([(factors or {}).get(one, 1.0) for one in groups]) * np.where(kinds == 1, 2.0, 1.0)
+    seen = shifts * middles * np.exp(spreads * noise)
+    if step:
+        seen = np.ceil(seen / step) * step
+    values = middles[:, None] * np.exp(spreads[:, None] * NORMAL)  # (count, K)
+    return [(g, QuantileGrid(LEVELS, v), x) for g, v, x in zip(groups, values, seen.tolist(), strict=True)]
 
 
 def shifted(name: str, seed: int, heavy: bool = False, rows: int = 4000) -> Stream:

@@ -11,20 +11,32 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from _adaptation_calibration import CALIBRATIONS, Calibrated, calibrated, coverage_records
 from _adaptation_detectors import SLOW, Detector, alarms, concerns, detectors
-from _adaptation_guard import adversarial
+from _adaptation_guard import WORST_ARMS, adversarial
 from _adaptation_loop import recovered
 from _adaptation_real import through_loop
 from _adaptation_routing import beside_retraining
-from _adaptation_streams import SHIFTS, Stream, bfcl, busy_group, drawn, one_group, replayed, shifted, vllm_builds
+from _adaptation_streams import (
+    SHIFTS,
+    TYPES,
+    Stream,
+    bfcl,
+    busy_group,
+    drawn,
+    one_group,
+    replayed,
+    shifted,
+    vllm_builds,
+)  # fmt: skip
 
 from swarmx.drift import Reference
 from swarmx.quantiles import LEVELS
@@ -38,17 +50,21 @@ DOUBLED = ("lengths double", "one type doubles", "one group doubles", "device sl
 
 
 def run(quick: bool = False, data: str | None = None) -> dict[str, Any]:
-    """All of it. quick : few seeds, three detectors, one regime, less of the public logs, and none of the routing
-    beside a retraining; data : directory of the public logs, `../shared/data` beside the checkout when it is
-    there"""
+    """All of it, each part told on standard error as it begins and ends. quick : few seeds, three detectors, one
+    regime, less of the public logs, and none of the routing beside a retraining; data : directory of the public logs,
+    `../shared/data` beside the checkout when it is there"""
     folder = Path(data) if data else HOME.parent / "shared" / "data"
     seeds = range(3 if quick else 8)
     names = FEW if quick else tuple(detectors())
-    found = detection(seeds, names)
-    stationary = false_alarms(*((2, 50_000) if quick else (5, 100_000)), names)
-    coverage = coverages(range(3 if quick else 12))
-    loop = recovered(quick)
-    guard = adversarial(quick)
+    found = timed("detectors", lambda: detection(seeds, names))
+    wide = timed("spreads", lambda: spreads(range(4 if quick else 16)))
+    stationary = timed("stationary", lambda: false_alarms(*((2, 50_000) if quick else (10, 100_000)), names))
+    coverage = timed("calibration", lambda: coverages(range(3 if quick else 12)))
+    loop = timed("loop", lambda: recovered(quick))
+    public = timed("logs", lambda: dict(logs(folder, names, 3000 if quick else 15_000)))
+    through = timed("logs through the loop", lambda: through_loop(folder, SHORT if quick else ()))
+    guard = timed("guard", lambda: adversarial(quick, arms=() if quick else WORST_ARMS, say=say))
+    routing = None if quick else timed("routing beside a retraining", lambda: beside_retraining(30_000))
     return {
         "detect_records_2x": _worst(found, OURS, DOUBLED),
         "false_alarms_per_100k": stationary[OURS]["per_100k"],
@@ -56,16 +72,32 @@ def run(quick: bool = False, data: str | None = None) -> dict[str, Any]:
         "coverage_records": coverage["OnlineCalibration"]["records_max"],
         "adversarial_p99_vs_led_max": guard["worst_p99_vs_led"],
         "detectors": found,
-        "spreads": spreads(range(4 if quick else 16)),
+        "spreads": wide,
         "stationary": stationary,
         "calibration": coverage,
         "loop": loop,
         "guard": guard,
-        "logs": dict(logs(folder, names, 3000 if quick else 15_000)),
-        "logs_through_the_loop": through_loop(folder, SHORT if quick else ()),
-        "routing": None if quick else beside_retraining(30_000),
+        "logs": public,
+        "logs_through_the_loop": through,
+        "routing": routing,
         "meta": {"quick": quick, "seeds": len(seeds), "data": str(folder) if folder.is_dir() else None},
     }  # fmt: skip
+
+
+Found = TypeVar("Found")
+
+
+def timed(part: str, measure: Callable[[], Found]) -> Found:
+    """What `measure` returns; what part of the run it is, and how long that took, on standard error."""
+    say(f"{part} ...")
+    begun, used = time.monotonic(), time.process_time()
+    found = measure()
+    say(f"{part}: {time.monotonic() - begun:.0f} s, {time.process_time() - used:.0f} of this process")
+    return found
+
+
+def say(what: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
 
 
 # ---- detectors ----
@@ -133,19 +165,42 @@ def _worst(found: dict[str, dict[str, Any]], name: str, shifts: Sequence[str]) -
     return None if MISSED in values else max(values)
 
 
-def false_alarms(runs: int, records: int, names: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Alarms in stationary made-up streams, half of them with heavy tails, per 100,000 records; a tenth of them for
-    detectors that are not ours."""
+def false_alarms(runs: int, records: int, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Alarms per 100,000 records in stationary made-up streams, with the exact Poisson interval of 95 %; a twentieth of
+    the records for detectors that are not ours.
+
+    References of 80, 400 or 2,000 rows for eight groups; every second stream has heavy tails, every third many equal
+    observations; the shares of the types change every 2,000 records.
+    """
     out = {}
     for name in names:
-        make, each = detectors()[name], records if name == OURS else records // 10
-        count = 0
-        for seed in range(runs):
-            rng, heavy = np.random.default_rng([seed, 99]), seed % 2 == 1
-            detector = make(Reference.from_rows(drawn(rng, 400, heavy=heavy)))
-            count += sum(len(alarms(detector, drawn(rng, 2000, heavy=heavy), at)) for at in range(0, each, 2000))
-        out[name] = {"records": runs * each, "alarms": count, "per_100k": round(count / (runs * each) * 1e5, 2)}
+        make, each = detectors()[name], records if name == OURS else records // 20
+        count = sum(_stationary(make, seed, each) for seed in range(runs))
+        low, high = _poisson(count)
+        per = 1e5 / (runs * each)
+        out[name] = {
+            "records": runs * each, "alarms": count, "per_100k": round(count * per, 2),
+            "interval": [round(low * per, 2), round(high * per, 2)],
+        }  # fmt: skip
     return out
+
+
+def _stationary(make: Callable[[Reference], Detector], seed: int, records: int, chunk: int = 2000) -> int:
+    rng, heavy = np.random.default_rng([seed, 99]), seed % 2 == 1
+    step = 40.0 if seed % 3 == 2 else 0.0
+    detector = make(Reference.from_rows(drawn(rng, (80, 400, 2000)[seed % 3], heavy=heavy, step=step)))
+    count = 0
+    for at in range(0, records, chunk):
+        rows = drawn(rng, min(chunk, records - at), rng.dirichlet(np.ones(TYPES)), heavy=heavy, step=step)
+        count += len(alarms(detector, rows, at))
+    return count
+
+
+def _poisson(count: int) -> tuple[float, float]:
+    """Garwood (1936): the means that do not make so few or so many alarms less likely than 2.5 %."""
+    from scipy.stats import chi2
+
+    return float(chi2.ppf(0.025, 2 * count)) / 2 if count else 0.0, float(chi2.ppf(0.975, 2 * count + 2)) / 2
 
 
 # ---- online calibration ----
