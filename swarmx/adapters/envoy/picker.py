@@ -13,7 +13,6 @@ from typing import Any
 from swarmx.adapters.adaptation import FIGURES, Adapting
 from swarmx.adapters.envoy.counters import Counters, Gauges
 from swarmx.adapters.envoy.endpoints import endpoint_of, watch_dns, watch_file
-from swarmx.adapters.envoy.forecast import Forecaster, Predicts
 from swarmx.adapters.envoy.journal import Journal
 from swarmx.adapters.envoy.lanes import Lanes
 from swarmx.adapters.envoy.pages import as_json, serve_pages
@@ -28,6 +27,7 @@ from swarmx.adapters.gateway.clock import Clock
 from swarmx.adapters.guarding import EXPECTED, expectations, guard_figures
 from swarmx.adapters.guarding import FIGURES as GUARD
 from swarmx.adapters.live_work import live_demand
+from swarmx.adapters.predicting import Forecaster, Predicts, Told, load_predictor
 from swarmx.adapters.settings import DnsDiscovery, FileDiscovery
 from swarmx.types import CallRecord
 
@@ -41,9 +41,8 @@ class Picker:
         self.settings, self.clock, self.counters = settings, Clock().now, Counters()
         self.lanes = Lanes(settings.scheduler.preset, dict(settings.scheduler.options))
         self.adapting = predictor if isinstance(predictor, Adapting) else None
-        self.forecaster = (
-            None if predictor is None else Forecaster(predictor, settings.predictor.budget_s, self.counters)
-        )
+        told = Told.counted(self.counters.add)
+        self.forecaster = None if predictor is None else Forecaster(predictor, settings.predictor.budget_s, told)
         self.objectives = dict(settings.objectives)
         self.journal = self._journal()
         limits = PickLimits(settings.fallbacks, settings.shed_waiting)
@@ -77,7 +76,7 @@ class Picker:
         if self.adapting is not None:
             self._spawn(self.adapting.follow())
         elif self.forecaster is not None and self.settings.predictor.path is not None:
-            self._spawn(self.forecaster.watch(self.settings.predictor.path, load_predictor))
+            self._spawn(self.forecaster.watch(self.settings.predictor.path))
         log.info("picking for %s on port %d", self.settings.model, self.port)
 
     async def stop(self) -> None:
@@ -92,6 +91,8 @@ class Picker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._pages is not None:
             self._pages.close()
+        if self.forecaster is not None:
+            self.forecaster.close()
         if self.journal is not None:
             self.journal.close()
 
@@ -247,13 +248,6 @@ class Picker:
             s.proxy.buffered_s,
             s.prefix_cache,
         )
-
-
-def load_predictor(directory: Any) -> Predicts:
-    """The predictor of a model directory. Raises BadInput when it is unusable."""
-    from swarmx.predict.runtime import Predictor
-
-    return Predictor.load(directory)
 
 
 async def run_picker(settings: PickerSettings, stopped: asyncio.Event) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from swarmx.adapters.adaptation import FIGURES, AdaptationSettings, Adapting
 from swarmx.adapters.gateway.metrics import Metrics, Rows
-from swarmx.adapters.gateway.prediction import load_predictor
+from swarmx.adapters.predicting import load_predictor
 from swarmx.adapters.settings import LogSettings, PredictorSettings
 from swarmx.errors import BadInput
 from swarmx.predict.budget import Tiers

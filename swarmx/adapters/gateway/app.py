@@ -112,7 +112,7 @@ class Front:
         call = self._make_call(pool, asked, identity, now)
         prediction = None
         if state.predictor is not None:
-            prediction = await state.predictor.ask(call, lambda p: pool.predicted(call.id, p))
+            prediction = await state.predictor(call, lambda p: pool.predicted(call.id, p))
         exchange = self._exchange(request, pool, asked, identity, call, prediction)
         if self.hedger is None:
             response = await exchange.run()

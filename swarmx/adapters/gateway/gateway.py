@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from swarmx.adapters.adaptation import AdaptationSettings, run_trainer
+from swarmx.adapters.adaptation import FIGURES, AdaptationSettings, run_trainer
 from swarmx.adapters.gateway.access import Access
 from swarmx.adapters.gateway.accounts import show_accounts
 from swarmx.adapters.gateway.adapting import embedding_of, predictor_of
@@ -29,7 +29,6 @@ from swarmx.adapters.gateway.metrics import Metrics
 from swarmx.adapters.gateway.monitor import Monitor
 from swarmx.adapters.gateway.peers import Peers
 from swarmx.adapters.gateway.pool import Pool
-from swarmx.adapters.gateway.prediction import PredictionThread
 from swarmx.adapters.gateway.receipts import ReceiptStore
 from swarmx.adapters.gateway.records import RecordLog
 from swarmx.adapters.gateway.select import Selection
@@ -40,6 +39,7 @@ from swarmx.adapters.gateway.trial import Shadow
 from swarmx.adapters.gateway.warm import warm_up
 from swarmx.adapters.journal_files import JournalFiles
 from swarmx.adapters.live_work import DemandSettings, live_demand
+from swarmx.adapters.predicting import Forecaster
 from swarmx.adapters.settings import LogSettings, PoolSettings, PredictorSettings, SchedulerSettings
 from swarmx.errors import BadInput
 from swarmx.journal import journalled
@@ -90,8 +90,6 @@ class Gateway:
         )
         if state.records is not None:
             state.records.start()
-        if state.predictor is not None:
-            state.predictor.start()
         front = web.Application(client_max_size=server.limits.body_bytes)
         access = Access(server.keys)
         peers = None if server.peers is None else Peers(server.peers, state.clock, session)
@@ -115,8 +113,13 @@ class Gateway:
         state.metrics.up.set(1)
 
     def _adapt(self) -> None:
-        """Follow the registry, and run a trainer where that is wanted."""
+        """Follow the registry, and run a trainer where that is wanted; without one, follow the model's directory."""
         adaptation, model, log = self.settings.adaptation, self.settings.predictor.path, self.settings.log
+        forecaster = self.state.predictor
+        if self.state.ended.adapting is None and forecaster is not None and model is not None:
+            self._spawn(forecaster.watch(model))
+            name, about = "swarmx_model_swaps", FIGURES["model_swaps"]
+            self.state.metrics.add_gauge(name, about, (), lambda: [((), float(forecaster.swaps))])
         if self.state.ended.adapting is not None:
             self._spawn(self.state.ended.adapting.follow())
             if adaptation.trainer == "process" and model is not None and log.directory is not None:
@@ -228,7 +231,7 @@ def _state(settings: GatewaySettings) -> GatewayState:
     live = None if settings.demand is None else live_demand(settings.demand, tuple(pools), settings.predictor.path)
     for one in pools.values():
         one.live = live
-    predictor = None if model is None else PredictionThread(model, settings.predictor.budget_s, metrics)
+    predictor = None if model is None else Forecaster(model, settings.predictor.budget_s, metrics.predictions)
     state = GatewayState(server, settings.log, clock, metrics, receipts, pools, ended, records, predictor)
     state.journals += journals.values()
     state.live = live

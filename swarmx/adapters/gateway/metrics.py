@@ -17,6 +17,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
+from swarmx.adapters.predicting import Told
+
 # Calls of agents last from a hundred milliseconds to tens of minutes.
 LATENCY_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 240, 480, 960, 1920)
 WAIT_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 240, 480, 960)
@@ -70,15 +72,19 @@ class Metrics:
             "Finished calls no longer than this quantile of their prediction",
             "pool", "source", "level",
         )  # fmt: skip
-        self.predict_s = Histogram(
-            "swarmx_prediction_seconds",
-            "Time from asking for a prediction to having it",
-            buckets=WAIT_S,
-            registry=registry,
-        )
-        self.late_predictions = Counter("swarmx_predictions_late", "Predictions past their budget", registry=registry)
-        self.by_type = Counter(
-            "swarmx_predictions_by_type", "Calls that the network had no time for within the budget", registry=registry
+        self.predictions = Told(
+            Counter("swarmx_predictions_late", "Predictions past their budget", registry=registry).inc,
+            Counter(
+                "swarmx_predictions_by_type",
+                "Calls that the network had no time for within the budget",
+                registry=registry,
+            ).inc,
+            Histogram(
+                "swarmx_prediction_seconds",
+                "Time from asking for a prediction to having it",
+                buckets=WAIT_S,
+                registry=registry,
+            ).observe,
         )
         self.records_lost = Counter("swarmx_records_lost", "Records that could not be written", registry=registry)
         self.up = Gauge("swarmx_up", "1 while calls are accepted, 0 while draining", registry=registry)

@@ -13,12 +13,12 @@ from swarmx.adapters.gateway.errors import Refused
 from swarmx.adapters.gateway.identity import Identity
 from swarmx.adapters.gateway.metrics import Metrics
 from swarmx.adapters.gateway.pool import Pool
-from swarmx.adapters.gateway.prediction import PredictionThread
 from swarmx.adapters.gateway.receipts import ReceiptStore
 from swarmx.adapters.gateway.records import RecordLog
 from swarmx.adapters.gateway.settings import ServerSettings
 from swarmx.adapters.journal_files import JournalFiles
 from swarmx.adapters.live_work import LiveDemand
+from swarmx.adapters.predicting import Forecaster
 from swarmx.adapters.settings import LogSettings
 
 MAX_WORKFLOWS = 100_000
@@ -64,7 +64,7 @@ class GatewayState:
     pools: Mapping[str, Pool]
     ended: Ended
     records: RecordLog | None = None
-    predictor: PredictionThread | None = None
+    predictor: Forecaster | None = None
     workflows: Workflows = field(default_factory=Workflows)
     draining: bool = False
     by_model: dict[str, Pool] = field(default_factory=dict)

@@ -14,9 +14,9 @@ import uuid
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from swarmx.adapters.envoy.forecast import Forecaster
 from swarmx.adapters.envoy.warm import warm_up
 from swarmx.adapters.gateway.clock import Clock
+from swarmx.adapters.predicting import Forecaster, Told, load_predictor
 from swarmx.adapters.ray_serve import identity, owner
 from swarmx.adapters.ray_serve.companions import companions
 from swarmx.adapters.ray_serve.counters import Counters
@@ -180,10 +180,8 @@ class SwarmXRequestRouter(LocalityMixin, MultiplexMixin, RequestRouter):  # type
         """Compile and load, off the loop; until then Serve chooses."""
         await asyncio.to_thread(warm_up)
         if settings.predictor.kind == "local" and settings.predictor.path is not None:
-            from swarmx.adapters.gateway.prediction import load_predictor
-
             predictor = await asyncio.to_thread(load_predictor, settings.predictor.path)
-            self._forecaster = Forecaster(predictor, settings.predictor.budget_s, self._counters)  # type: ignore[arg-type]
+            self._forecaster = Forecaster(predictor, settings.predictor.budget_s, Told.counted(self._counters.add))
         app, name, scheduler, clock = *self._names, settings.scheduler, Clock().now
         side = await asyncio.to_thread(companions, settings, app, name, clock, self._counters)
         self._desk = Desk(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 from gateway_harness import SPEC, Running, running
 
-from swarmx.adapters.gateway.prediction import PredictionThread
+from swarmx.adapters.predicting import Forecaster
 from swarmx.quantiles import QuantileGrid
 from swarmx.types import Call, Prediction
 
@@ -33,10 +33,9 @@ class Sleeping:
         return [Prediction(QuantileGrid.point(20.0), "per_type", model_version="v1") for _ in calls]
 
 
-def predicts(run: Running, predictor: Sleeping, budget_s: float = BUDGET_S) -> PredictionThread:
+def predicts(run: Running, predictor: Sleeping, budget_s: float = BUDGET_S) -> Forecaster:
     state = run.gateway.state
-    state.predictor = PredictionThread(predictor, budget_s, state.metrics)
-    state.predictor.start()
+    state.predictor = Forecaster(predictor, budget_s, state.metrics.predictions)
     return state.predictor
 
 

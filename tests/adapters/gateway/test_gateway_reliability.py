@@ -206,7 +206,7 @@ async def test_a_predictor_that_fails_or_hangs_costs_its_budget_and_no_call() ->
     import threading
     import time
 
-    from swarmx.adapters.gateway.prediction import PredictionThread
+    from swarmx.adapters.predicting import Forecaster
 
     class Broken:
         def __init__(self, hangs: bool) -> None:
@@ -220,8 +220,7 @@ async def test_a_predictor_that_fails_or_hangs_costs_its_budget_and_no_call() ->
     for hangs in (False, True):
         async with running(1) as run:
             state, broken = run.gateway.state, Broken(hangs)
-            state.predictor = PredictionThread(broken, 0.05, state.metrics)  # type: ignore[arg-type]
-            state.predictor.start()
+            state.predictor = Forecaster(broken, 0.05, state.metrics.predictions)  # type: ignore[arg-type]
             begin = time.monotonic()
             assert [s for s, _, _ in await asyncio.gather(*(run.chat(f"call {i}") for i in range(4)))] == [200] * 4
             assert time.monotonic() - begin < 5
@@ -229,7 +228,7 @@ async def test_a_predictor_that_fails_or_hangs_costs_its_budget_and_no_call() ->
 
 
 async def test_a_prediction_decides_and_its_coverage_is_counted() -> None:
-    from swarmx.adapters.gateway.prediction import PredictionThread
+    from swarmx.adapters.predicting import Forecaster
     from swarmx.quantiles import QuantileGrid
     from swarmx.types import Prediction
 
@@ -239,8 +238,7 @@ async def test_a_prediction_decides_and_its_coverage_is_counted() -> None:
 
     async with running(1) as run:
         state = run.gateway.state
-        state.predictor = PredictionThread(Known(), 1.0, state.metrics)  # type: ignore[arg-type]
-        state.predictor.start()
+        state.predictor = Forecaster(Known(), 1.0, state.metrics.predictions)  # type: ignore[arg-type]
         _, _, headers = await run.chat()
         receipt = state.receipts.get(headers["x-swarmx-decision"])
         assert receipt is not None and receipt.tier == "neural" and receipt.model_version == "v1"

@@ -114,14 +114,14 @@ def test_calls_are_answered_while_the_predictor_hangs(recorded: App) -> None:
     forecaster = recorded.router._forecaster
     awake, budget_s, before = forecaster.predictor, forecaster.budget_s, recorded.router.counts
     asleep, forecaster.budget_s = Asleep(awake), 0.02
-    forecaster._take(asleep)
+    forecaster.take(asleep)
     try:
         assert sum(recorded.run(recorded.together(4, "word word")).values()) == 4
         assert recorded.router.counts["late_predictions"] - before.get("late_predictions", 0) == 4
     finally:
         asleep.woken.set()
         forecaster.budget_s = budget_s
-        forecaster._take(awake)
+        forecaster.take(awake)
 
 
 async def _ask(app: App, prompt: str) -> Any:

@@ -1,8 +1,10 @@
-"""Predictions beside the picker's loop: batches, budgets, late ones, models that change."""
+"""Predictions beside the event loop: batches, budgets, late ones, models that change, a thread that may hang."""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from swarmx.adapters.envoy.counters import Counters
-from swarmx.adapters.envoy.forecast import Forecaster
 from swarmx.adapters.envoy.lanes import Lanes
 from swarmx.adapters.envoy.pool import PickLimits, Pool
+from swarmx.adapters.predicting import Forecaster, Told
 from swarmx.errors import BadInput
 from swarmx.quantiles import QuantileGrid
 from swarmx.types import Call, Prediction, ReplicaState
@@ -40,7 +42,7 @@ class Slow:
 def test_predictions_are_made_in_batches_beside_the_loop() -> None:
     async def run() -> None:
         predictor = Slow(0.05)
-        forecast = Forecaster(predictor, 2.0, Counters())
+        forecast = Forecaster(predictor, 2.0, Told.counted(Counters().add))
         found = await asyncio.gather(*(forecast(Call("x" * n, "m", 0.0)) for n in range(1, 7)))
         assert [float(p.tokens.values[0]) for p in found if p] == [1, 2, 3, 4, 5, 6]
         assert len(predictor.batches) <= 2
@@ -53,7 +55,7 @@ def test_a_call_whose_prediction_does_not_come_has_that_of_its_type(predictor: S
     async def run() -> None:
         counters = Counters()
         began = time.monotonic()
-        said = await Forecaster(predictor, 0.05, counters)(Call("1", "m", 0.0))
+        said = await Forecaster(predictor, 0.05, Told.counted(counters.add))(Call("1", "m", 0.0))
         assert said is not None and (said.source, float(said.tokens.values[0])) == ("per_type", 99.0)
         assert time.monotonic() - began < 0.4  # and not when the network is through
         assert counters.total("late_predictions") == 1
@@ -71,7 +73,7 @@ def test_a_crowd_is_read_as_far_as_the_budget_goes() -> None:
                 return super().predict(calls)
 
         counters = Counters()
-        forecast = Forecaster(Steady(0.0), 0.3, counters)
+        forecast = Forecaster(Steady(0.0), 0.3, Told.counted(counters.add))
         for _ in range(8):  # it learns what a call costs
             await forecast(Call("x", "m", 0.0))
         found = await asyncio.gather(*(forecast(Call("x", "m", 0.0)) for _ in range(60)))
@@ -84,7 +86,7 @@ def test_a_crowd_is_read_as_far_as_the_budget_goes() -> None:
 
 def test_a_held_call_hears_of_a_prediction_that_came_late() -> None:
     async def run() -> None:
-        forecast = Forecaster(Slow(0.15), 0.02, Counters())
+        forecast = Forecaster(Slow(0.15), 0.02, Told.counted(Counters().add))
         pool = Pool(Lanes("late"), asyncio.get_running_loop().time, PickLimits(), Counters(), forecast)
         pool.set_states([ReplicaState("a:1", "m")])
         first = await pool.pick(Call("a", "m", pool.clock()), None, 9.0)
@@ -105,7 +107,7 @@ def test_a_held_call_hears_of_a_prediction_that_came_late() -> None:
 def test_a_new_model_takes_over_while_running_and_a_bad_one_does_not(tmp_path: Path) -> None:
     async def run() -> None:
         (tmp_path / "manifest.json").write_text("1")
-        forecast = Forecaster(Slow(0.0), 2.0, Counters())
+        forecast = Forecaster(Slow(0.0), 2.0, Told.counted(Counters().add))
         loads: list[str] = []
 
         def load(directory: Path) -> Slow:
@@ -130,3 +132,38 @@ def test_a_new_model_takes_over_while_running_and_a_bad_one_does_not(tmp_path: P
         task.cancel()
 
     asyncio.run(run())
+
+
+def test_without_a_budget_no_call_waits_and_predictions_come_when_they_come() -> None:
+    async def run() -> None:
+        said: list[Prediction] = []
+        forecast = Forecaster(Slow(0.02), 0.0, Told.counted(Counters().add))
+        assert await forecast(Call("x", "m", 0.0), said.append) is None
+        async with asyncio.timeout(5):
+            while not said:
+                await asyncio.sleep(0.01)
+        assert said[0].source == "neural"
+
+    asyncio.run(run())
+
+
+def test_a_predictor_that_hangs_does_not_keep_the_process() -> None:
+    """Nor calls: beyond those that the thread was asked already, each has that of its type at once."""
+    program = """
+import asyncio, threading
+from swarmx.adapters import predicting
+from swarmx.types import Call
+predicting.MOST_ASKED = 3
+class Hangs:
+    def predict(self, calls): threading.Event().wait()
+    def fallback_for(self, calls): return ["by type" for _ in calls]
+async def main():
+    late = []
+    forecast = predicting.Forecaster(Hangs(), 0.05, predicting.Told.counted(late.append))
+    said = [await forecast(Call(str(i), "m", 0.0), print) for i in range(8)]
+    assert said == ["by type"] * 8 and len(late) == 8, (said, late)
+asyncio.run(main())
+print("left")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.returncode) == ("left\n", 0), ended.stderr
