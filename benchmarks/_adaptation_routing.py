@@ -60,6 +60,8 @@ def beside_retraining(examples: int = 100_000, rounds: int = 1) -> dict[str, Any
             results.append(result)
             running.pop()  # it ended in between
             stopped.pop()
+    if not stopped:
+        raise RuntimeError(f"the retraining ended at once: {results[-1].problem or 'nothing to measure beside it'}")
     calm = [i for i, pair in enumerate(zip(stopped, running, strict=True)) if max(s.others for s in pair) < DISTURBED]
     alone, beside = np.array([s.seconds for s in stopped]), np.array([s.seconds for s in running])  # (slices, SLICE)
     return {

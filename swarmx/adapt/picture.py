@@ -60,7 +60,7 @@ def _loss(axes: Any, found: Replayed) -> None:
     if found.start is not None and found.shift is not None and found.shift.what == "lengths":
         ideal = found.windows(found.ideal)
         axes.plot(x[shown], ideal[shown], color=IDEAL, lw=1.2, ls="--", label="first model, told of the shift")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.12 * axes.dataLim.y1)  # room for what is written there
     axes.set_ylabel(f"pinball loss, tokens\n(mean of the latest {WINDOW})")
     axes.legend(frameon=False, fontsize=9, loc="upper left")
 

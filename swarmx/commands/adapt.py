@@ -170,11 +170,14 @@ def _print(report: dict[str, Any], out: Path) -> None:
             )
     if "shift" in figures:
         won = ", ".join(f"{name}: {v:.0%}" for name, v in figures["recovered"].items() if v is not None)
-        console.print(f"detected after {figures['detect_records']} shifted calls; loss won back over calls {won}")
+        console.print(f"first alarm after {figures['detect_records']} shifted calls, {figures['alarms_before']} before")
+        console.print(
+            f"lost loss won back, of shifted calls {won} (100%: as the first model, told of the shift)", soft_wrap=True
+        )
         back = ", ".join(
             f"{level}: {n if n is not None else 'not'}" for level, n in figures["coverage_records"].items()
         )
-        console.print(f"calls until coverage was back: {back}")
+        console.print(f"shifted calls until a level was covered again, {back}", soft_wrap=True)
     console.print(f"[dim]{out / 'adapt.png'}, {out / 'report.json'}[/]")
 
 

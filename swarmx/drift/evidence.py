@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 POWERS = (0.5,)  # eps; the best one against a change has 1 / eps = mean of -log p after it
 TILTS = (0.25, 0.6)  # t
-DIRECTIONS = ("tail loss", "longer than predicted", "shorter than predicted")
+DIRECTIONS = ("larger tail losses", "longer than predicted", "shorter than predicted")
 BLOCK = 8  # records whose evidence is kept as one sum, and between looks
 SUMS = 8  # kept of a block that fills
 BETS = np.array(

@@ -159,9 +159,10 @@ class DriftMonitor:
 
 
 def _reason(found: Finding) -> str:
+    ratio = math.exp(min(found.log_ratio, 50.0))
     return (
-        f"{DIRECTIONS[found.direction]} over the last {found.records} calls: tail loss {found.loss:.2f} times that of "
-        f"training, lengths {math.exp(min(found.log_ratio, 50.0)):.2f} times as far from the predicted median"
+        f"{DIRECTIONS[found.direction]}, by their ranks, in the last {found.records} calls: mean tail loss "
+        f"{found.loss:.2f} and length over prediction {ratio:.2f} times those of training"
     )
 
 
