@@ -20,8 +20,9 @@ def write_card(directory: Path, description: dict[str, Any], metrics: dict[str, 
     lines.append(f"Learned from {learned:,} calls of {models};")
     lines += [f"measured on {metrics['test_rows']:,} calls of prompt groups that no step of the training saw.", ""]
     lines += [f"- {note}" for note in metrics["notes"]]
+    chosen = _chosen(description)
     for target, arms in metrics["targets"].items():
-        lines += ["", f"## {target}", ""]
+        lines += ["", f"## {target}", "", *chosen.get(target, [])]
         for arm, found in arms.items():
             lines += [*_scores(found, ARMS[arm]), ""]
         lines += _groups(arms["with_type"].get("by_type", {}))
@@ -37,6 +38,21 @@ def write_card(directory: Path, description: dict[str, Any], metrics: dict[str, 
         "",
     ]
     (directory / "card.md").write_text("\n".join(lines))
+
+
+def _chosen(description: dict[str, Any]) -> dict[str, list[str]]:
+    """Of each target, whether the networks answer or the ridge with residual bins; nothing without either."""
+    fit = description.get("fit", {})
+    weights, losses = fit.get("networks_weight", []), fit.get("loss_over_ridge_alone", [])
+    found = zip(description["targets"], weights, losses, strict=False)
+    out = {}
+    for name, share, loss in found:
+        if share:
+            what = f"The networks answer with weight {share:g}, the ridge with residual bins with the rest: out of fold"
+            out[name] = [f"{what} {1 - loss:.1%} less loss than that alone.", ""]
+        else:
+            out[name] = ["The ridge with residual bins answers alone: out of fold the networks did not better it.", ""]
+    return out
 
 
 def _seconds(found: dict[str, Any] | None) -> list[str]:

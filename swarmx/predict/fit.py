@@ -12,23 +12,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import fields as dataclass_fields
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from swarmx.predict.checkpoint import Checkpoint
-from swarmx.predict.features import BUCKETS, Features
-from swarmx.predict.fit_networks import CHUNK, Rows, Schedule, train_networks
+from swarmx.predict.features import Features
+from swarmx.predict.fit_linear import distinct as distinct
+from swarmx.predict.fit_linear import fit_linear, linear_arrays, linear_of, parts, tensors_of
 from swarmx.predict.fit_networks import Progress as Progress
-from swarmx.predict.network import HeadConfig, Heads, Start, level_weights
-from swarmx.predict.ridge import STRENGTHS, Design, fit_ridge
+from swarmx.predict.fit_networks import Rows, Schedule, train_networks
+from swarmx.predict.network import HeadConfig, Heads, level_weights
+from swarmx.predict.ridge import STRENGTHS
 from swarmx.predict.split import share
-from swarmx.predict.start import fit_start
+from swarmx.predict.start import SHARES, row_losses
 from swarmx.quantiles import LEVELS
 
 Array = NDArray[np.float64]
@@ -79,25 +78,15 @@ class Vocabulary:
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """heads : the trained module; out_of_fold : (2, N, T, K) log quantiles by members that had not seen the row, first
-    with its type, then without; ridge_r2 : (2, T) of the two ridges, out of fold; epochs : trained"""
+    with its type, then without; ridge_r2 : (2, T) of the two ridges, out of fold; epochs : trained
+    gain : (T,) out-of-fold loss over that of the ridge with residual bins alone, at most 1, where that answers alone"""
 
     heads: Heads
     vocabulary: Vocabulary
     out_of_fold: Array
     ridge_r2: Array
     epochs: int
-
-
-def distinct(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where each different text stands first, (U,), and how often each row's text occurs, (N,).
-
-    Not numpy's `unique`: an array of texts takes four bytes for every character of the longest one in every row.
-    """
-    times = Counter(texts)
-    first: dict[str, int] = {}
-    for i, text in enumerate(texts):
-        first.setdefault(text, i)
-    return np.array(sorted(first.values()), np.int64), np.array([times[text] for text in texts], np.int64)
+    gain: Array
 
 
 def vocabulary_of(labels: Sequence[tuple[str, str]]) -> Vocabulary:
@@ -142,149 +131,45 @@ def fit_heads(
     )
     earlier = checkpoint.load("ridge") if checkpoint else None
     if earlier is None:
-        rows, r2 = _fit_linear(
+        rows, r2 = fit_linear(
             heads, tensors_of(features, embedding, vocabulary), features, logs, fold, config, progress
         )
         if checkpoint:
-            checkpoint.store("ridge", _linear_arrays(heads, rows, r2))
+            checkpoint.store("ridge", linear_arrays(heads, rows, r2))
     else:
-        rows, r2 = _linear_of(heads, earlier)
+        rows, r2 = linear_of(heads, earlier)
     progress("ridge", 1.0)
     left_out, trains, stops = _masks(groups, fold, config)
     heed = torch.ones(1) if weights is None else torch.from_numpy(np.tile(weights, 2)).float()
     epochs = train_networks(heads, rows, trains * heed, stops * heed, config.schedule, progress, checkpoint)
-    own = _out_of_fold(heads, rows, left_out / left_out.sum(axis=0)).reshape(2, *values.shape, len(LEVELS))
-    return Fitted(heads, vocabulary, own, r2, epochs)
+    own = _out_of_fold(heads, rows, left_out / left_out.sum(axis=0))
+    own, gain = _weigh(heads, rows, own, np.ones(1) if weights is None else np.tile(weights, 2))
+    return Fitted(heads, vocabulary, own.reshape(2, *values.shape, len(LEVELS)), r2, epochs, gain)
 
 
 @torch.no_grad()
 def _out_of_fold(heads: Heads, rows: Rows, unseen: Array) -> Array:
     """Log quantiles (2 N, T, K), the mean over the members of weight unseen (M, 2 N)."""
-    parts = []
-    for at in _parts(len(rows.ridge)):
+    found = []
+    for at in parts(len(rows.ridge)):
         grids = heads.grids(rows.start[at], rows.ridge[at], rows.seen[at], rows.types[at]).double().numpy()
-        parts.append((grids * unseen[:, at, None, None]).sum(axis=0))  # (rows, T, K)
-    return np.concatenate(parts)
-
-
-def _parts(rows: int) -> list[slice]:
-    """Stretches of rows whose grids of all members fit into memory at once."""
-    return [slice(start, start + CHUNK) for start in range(0, rows, CHUNK)]
-
-
-def _fit_linear(
-    heads: Heads, inputs: tuple[Tensor, ...], features: Features, logs: Array, fold: NDArray[np.int64],
-    config: FitConfig, progress: Progress,
-) -> tuple[Rows, Array]:  # fmt: skip
-    """Ridges and start into `heads`; what the networks learn from, and the ridges' R2 (2, T)."""
-    progress("ridge", 0.0)
-    ridge, seen, r2 = _fit_ridges(heads, inputs, features, logs, fold, config)
-    heads.scale.copy_(torch.from_numpy(np.maximum(logs.std(axis=0), 0.05)))
-    start = _fit_start(heads.start, ridge, logs, inputs[2].numpy(), fold, config.bins)
-    types = torch.cat((inputs[2], torch.zeros_like(inputs[2])))
-    return Rows(start, ridge, seen, types, torch.from_numpy(np.tile(logs, (2, 1))).float()), r2
-
-
-def _linear_arrays(heads: Heads, rows: Rows, r2: Array) -> dict[str, NDArray[Any]]:
-    out = {f"heads {name}": value.numpy() for name, value in heads.state_dict().items()}
-    out |= {f"rows {item.name}": getattr(rows, item.name).numpy() for item in dataclass_fields(Rows)}
-    return out | {"r2": r2, "noise": torch.get_rng_state().numpy()}
-
-
-def _linear_of(heads: Heads, stored: dict[str, NDArray[Any]]) -> tuple[Rows, Array]:
-    """The same again, and the random state as it was then."""
-    tensors = {name: torch.from_numpy(value) for name, value in stored.items()}
-    heads.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("heads ")})
-    torch.set_rng_state(tensors["noise"])
-    return Rows(**{item.name: tensors[f"rows {item.name}"] for item in dataclass_fields(Rows)}), stored["r2"]
-
-
-def tensors_of(features: Features, embedding: NDArray[np.float32], vocabulary: Vocabulary) -> tuple[Tensor, ...]:
-    """What `Heads.forward` takes, in its order."""
-    types, models = vocabulary.ids(features.labels)
-    arrays = (embedding, features.counts, types, models, features.gram_ids, features.gram_weights)
-    return tuple(torch.from_numpy(array) for array in arrays)
+        found.append((grids * unseen[:, at, None, None]).sum(axis=0))  # (rows, T, K)
+    return np.concatenate(found)
 
 
 @torch.no_grad()
-def _fit_ridges(
-    heads: Heads,
-    inputs: tuple[Tensor, ...],
-    features: Features,
-    logs: Array,
-    fold: NDArray[np.int64],
-    config: FitConfig,
-) -> tuple[Tensor, Tensor, Array]:
-    """Fit basis and ridges into `heads`; out-of-fold ridge (2 N, T), what the MLP sees (2 N, M), R2 (2, T)."""
-    embedding, counts, types, models, ids, weights = inputs
-    first = distinct(features.texts)[0]
-    heads.basis.fit(embedding[first], counts[first], config.seed)
-    heads.idf.copy_(idf_of(features, first))
-    grams = hashed(ids.numpy(), (weights * heads.idf[ids]).numpy())
-    wide, sight, blind = seen_of(heads, embedding, counts, types, models)
-    # both ridges at once: the second half of the columns may not use the types, the first ones of the features
-    targets = logs.shape[1]
-    used = np.ones((wide.shape[1] + BUCKETS, 2 * targets), dtype=bool)
-    used[: heads.config.types, targets:] = False
-    found = fit_ridge(Design(wide, grams), np.tile(logs, (1, 2)), fold, used, config.strengths)
-    cut = wide.shape[1]
-    heads.dense.copy_(torch.from_numpy(found.weights[:cut]))
-    heads.theta.copy_(torch.from_numpy(found.weights[cut:]))
-    heads.intercept.copy_(torch.from_numpy(found.intercept))
-    typed, untyped = np.split(found.out_of_fold, 2, axis=1)
-    typed = np.where((types > 0).numpy()[:, None], typed, untyped)  # the second ridge answers for calls without type
-    ridge = torch.from_numpy(np.concatenate((typed, untyped))).float()
-    return ridge, torch.cat((sight, blind)), found.r2.reshape(2, targets)
-
-
-def seen_of(
-    heads: Heads, embedding: Tensor, counts: Tensor, types: Tensor, models: Tensor
-) -> tuple[Any, Tensor, Tensor]:
-    """Ridge features (N, D) as an array, and what the MLP sees (N, M), with types and without."""
-    wide, sight, blind = np.empty((len(types), heads.basis.size), np.float32), [], []
-    for at in _parts(len(types)):
-        part, seen = heads.basis(embedding[at], counts[at], types[at], models[at])
-        wide[at] = part.numpy()
-        sight.append(seen)
-        blind.append(heads.basis(embedding[at], counts[at], torch.zeros_like(types[at]), models[at])[1])
-    return wide, torch.cat(sight), torch.cat(blind)
-
-
-def hashed(ids: NDArray[np.integer[Any]], weights: NDArray[np.float32]) -> csr_array:
-    """Rows of length one, (N, BUCKETS), from buckets and weights (N, G)."""
-    weights = weights / np.maximum(np.linalg.norm(weights, axis=1, keepdims=True), 1e-6)
-    n, width = weights.shape
-    grams = csr_array(
-        (weights.ravel(), ids.ravel(), np.arange(0, n * width + 1, width)), shape=(n, BUCKETS), dtype=np.float32
-    )
-    grams.sum_duplicates()
-    grams.eliminate_zeros()
-    return grams
-
-
-@torch.no_grad()
-def _fit_start(
-    start: Start, ridge: Tensor, logs: Array, types: NDArray[np.int64], fold: NDArray[np.int64], bins: int
-) -> Tensor:
-    """Fit every target's start into the module; the training rows' cross-fitted start, (2 N, T, K)."""
-    by_mode = ridge.double().numpy().reshape(2, *logs.shape)
-    rows = []
-    for t in range(logs.shape[1]):
-        fitted = fit_start(by_mode[:, :, t], logs[:, t], types, len(start.by_type) - 1, fold, bins)
-        for mode in (0, 1):
-            start.centre[mode, t] = torch.from_numpy(fitted.bins[mode].centre)
-            start.table[mode, t] = torch.from_numpy(fitted.bins[mode].table)
-        start.by_type[:, t] = torch.from_numpy(fitted.by_type)
-        start.trust[t] = fitted.trust
-        rows.append(fitted.rows.reshape(-1, len(LEVELS)))
-    return torch.from_numpy(np.stack(rows, axis=1)).float()
-
-
-def idf_of(features: Features, first: NDArray[np.int64]) -> Tensor:
-    """log((1 + texts) / (1 + texts with the bucket)) + 1, (BUCKETS,)."""
-    ids, weights = features.gram_ids[first], features.gram_weights[first]
-    frequency = np.bincount(ids[weights > 0], minlength=BUCKETS)
-    return torch.from_numpy(np.log((1 + len(first)) / (1 + frequency)) + 1).float()
+def _weigh(heads: Heads, rows: Rows, own: Array, heed: Array) -> tuple[Array, Array]:
+    """Set what the networks count against their start for each target, by the loss out of fold; the grids (2 N, T, K)
+    mixed so, and their loss over that of the start (T,). own : the networks' grids out of fold; heed : (2 N,)"""
+    logs, gain = rows.logs.double().numpy(), np.ones(own.shape[1])
+    for t in range(own.shape[1]):
+        start = rows.start[:, t].double().numpy()
+        losses = [float((row_losses(start + s * (own[:, t] - start), logs[:, t]) * heed).mean()) for s in SHARES]
+        best = int(np.argmin(losses))
+        heads.trust[t] = SHARES[best]
+        own[:, t] = start + SHARES[best] * (own[:, t] - start)
+        gain[t] = losses[best] / max(losses[0], 1e-12)
+    return own, gain
 
 
 def _masks(groups: NDArray[np.str_], fold: NDArray[np.int64], config: FitConfig) -> tuple[Array, Tensor, Tensor]:

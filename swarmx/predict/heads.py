@@ -44,13 +44,12 @@ def write_heads(
     fitted = fit_heads(
         found, material.embedding, learned.values, material.groups, fold, config, progress, material.weights, checkpoint
     )
-    weights, logs = 1 / distinct(found.texts)[1], np.log1p(learned.values)
-    if material.weights is not None:
-        weights = weights * material.weights
+    novelty, logs = 1 / distinct(found.texts)[1], np.log1p(learned.values)
+    weights = np.ones(len(logs)) if material.weights is None else material.weights
     export_heads(fitted.heads, directory / "heads.onnx")
     corrections, own = {}, fitted.out_of_fold
     for t, name in enumerate(learned.names):
-        modes = [calibrate(mode[:, t], logs[:, t], weights) for mode in own]
+        modes = [calibrate(mode[:, t], logs[:, t], weights, novelty=novelty) for mode in own]
         for mode, found_shifts in zip(own, modes, strict=True):
             mode[:, t] = found_shifts.apply(mode[:, t])
         corrections[name] = [mode.as_json() for mode in modes]
@@ -63,6 +62,8 @@ def write_heads(
             "epochs": fitted.epochs,
             "seed": config.seed,
             "ridge_r2_out_of_fold": fitted.ridge_r2.round(4).tolist(),
+            "networks_weight": [round(float(share), 2) for share in fitted.heads.trust],
+            "loss_over_ridge_alone": fitted.gain.round(4).tolist(),
         },
     }
     return description, own

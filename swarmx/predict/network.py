@@ -6,13 +6,14 @@
 
 Everything is in log(1 + value). A step of the start is positive and is multiplied by a positive number, so the grid is
 monotone by construction. The untrained head is the start itself, classical conditional quantiles; learning can only add
-where the spread differs between calls. The whole is one ONNX graph.
+where the spread differs between calls, and where it does not the start answers alone. The whole is one ONNX graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -105,16 +106,18 @@ class Basis(nn.Module):
         self.register_buffer("axis", torch.zeros(config.embedding, min(config.axes, config.embedding)))
 
     @property
-    def blocks(self) -> dict[str, int]:
+    def columns(self) -> dict[str, slice]:
         """Columns of each block, in order."""
-        return {
-            "types": self.config.types, "models": self.config.models,
-            "counts": len(COUNTS) + self.counted.marks, "embedding": self.text.marks,
+        sizes = {
+            "types": self.config.types, "models": self.config.models, "counts": len(COUNTS),
+            "counts kernel": self.counted.marks, "embedding": self.text.marks,
         }  # fmt: skip
+        ends = dict(zip(sizes, accumulate(sizes.values()), strict=True))
+        return {name: slice(end - sizes[name], end) for name, end in ends.items()}
 
     @property
     def size(self) -> int:
-        return sum(self.blocks.values())
+        return int(self.columns["embedding"].stop)
 
     @torch.no_grad()
     def fit(self, embedding: Tensor, counts: Tensor, seed: int) -> None:
@@ -205,6 +208,7 @@ class Heads(nn.Module):
     theta: Tensor
     intercept: Tensor
     scale: Tensor
+    trust: Tensor
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
@@ -216,6 +220,7 @@ class Heads(nn.Module):
         self.register_buffer("theta", torch.zeros(BUCKETS, 2 * t))
         self.register_buffer("intercept", torch.zeros(2 * t))
         self.register_buffer("scale", torch.ones(t))  # sd of each target's log
+        self.register_buffer("trust", torch.ones(t))  # weight of the MLP's grid against the start
         axes = min(config.axes, config.embedding)
         inputs = config.types + config.models + len(COUNTS) + axes + t + 1
         self.members = Members(config.members, inputs, config.hidden, t * len(LEVELS), config.dropout)
@@ -251,7 +256,8 @@ class Heads(nn.Module):
     ) -> Tensor:
         wide, seen = self.basis(embedding, counts, type_id, model_id)
         ridge = self.ridge(wide, type_id, gram_ids, gram_weights)
-        return self.grids(self.start(ridge, type_id), ridge, seen, type_id).mean(0)
+        start = self.start(ridge, type_id)
+        return torch.lerp(start, self.grids(start, ridge, seen, type_id).mean(0), self.trust[:, None])
 
 
 def stretched(start: Tensor, raw: Tensor, scale: Tensor) -> Tensor:

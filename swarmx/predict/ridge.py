@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 STRENGTHS = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # strong to weak, each solved from the one before
 TRIED = 3  # folds on which strengths are compared; the others are fitted with the best alone
+FEW = 4_000  # rows up to which they are compared on all folds
 TOLERANCE = 5e-3  # of the preconditioned residual's norm
-SEARCHED = 20_000  # rows on which strengths are compared
+SEARCHED = 20_000  # rows on which strengths are compared; of a longer log only the first scales are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +55,29 @@ class Design:
 class DenseBlock:
     """The dense columns' part of the normal equations, decomposed once for all strengths.
 
-    masks : (T,) which of the spectra a target uses; spectra : columns in use, eigenvalues and eigenvectors of each mask
+    kinds : (T,) which of the spectra a target has; spectra : columns in use, eigenvalues and eigenvectors of each kind
     """
 
-    masks: NDArray[np.int64]
+    kinds: NDArray[np.int64]
     spectra: tuple[tuple[NDArray[np.int64], Array, Array], ...]
 
     @classmethod
-    def of(cls, x: Design, used: NDArray[np.bool_]) -> DenseBlock:
-        """used : (D, T)"""
+    def of(cls, x: Design, scale: Array) -> DenseBlock:
+        """scale : (D, T)"""
         gram = (x.dense.T @ x.dense).astype(np.float64)
-        kinds, masks = np.unique(used[: x.dense.shape[1]], axis=1, return_inverse=True)
+        different, kinds = np.unique(scale[: x.dense.shape[1]], axis=1, return_inverse=True)
         spectra = []
-        for kind in kinds.T:
-            columns = np.flatnonzero(kind)
-            values, vectors = np.linalg.eigh(gram[np.ix_(columns, columns)])
+        for own in different.T:
+            columns = np.flatnonzero(own)
+            values, vectors = np.linalg.eigh(gram[np.ix_(columns, columns)] * np.outer(own[columns], own[columns]))
             spectra.append((columns, np.maximum(values, 0.0), vectors))
-        return cls(masks.reshape(-1), tuple(spectra))
+        return cls(kinds.reshape(-1), tuple(spectra))
 
     def solve(self, r: Array, strength: Array) -> Array:
         """(gram + strength)^-1 r of each target, zero at unused columns; r : (dense, T)"""
         out = np.zeros(r.shape)
-        for mask, (columns, values, vectors) in enumerate(self.spectra):
-            own = np.flatnonzero(self.masks == mask)
+        for kind, (columns, values, vectors) in enumerate(self.spectra):
+            own = np.flatnonzero(self.kinds == kind)
             turned = vectors.T @ r[np.ix_(columns, own)]
             out[np.ix_(columns, own)] = vectors @ (turned / (values[:, None] + strength[own]))
         return out
@@ -84,97 +85,107 @@ class DenseBlock:
 
 @dataclass(frozen=True, slots=True)
 class Ridge:
-    """weights : (D, T); intercept : (T,); strengths : (T,) chosen; out_of_fold : (N, T); r2 : (T,) of those"""
+    """weights : (D, T); intercept : (T,); strengths : (T,) chosen; out_of_fold : (N, T); r2 : (T,) of those;
+    scales : (T,) place of the scales chosen among those tried"""
 
     weights: Array
     intercept: Array
     strengths: Array
     out_of_fold: Array
     r2: Array
+    scales: NDArray[np.int64]
 
 
 def fit_ridge(
-    x: Design, y: Array, fold: NDArray[np.int64], used: NDArray[np.bool_], strengths: tuple[float, ...] = STRENGTHS
+    x: Design, y: Array, fold: NDArray[np.int64], scales: Sequence[Array], strengths: tuple[float, ...] = STRENGTHS
 ) -> Ridge:
-    """Fit every target, its strength chosen on `TRIED` of the folds.
+    """Fit every target, strength and scales of its features chosen on `TRIED` of the folds, with few rows on all.
 
-    y : (N, T); fold : (N,) fold of each row, whole groups; used : (D, T) features that each target may use
+    With one strength given, it and the first scales are taken.
+    y : (N, T); fold : (N,) fold of each row, whole groups
+    scales : each (D, T), factors of the features for each target, 0 for those that it may not use
     """
-    names = np.unique(fold)
-    chosen = _strengths(x, y, fold, used, strengths)
+    place, chosen = _best(x, y, fold, scales, strengths)
+    scale = np.stack(scales)[place, :, np.arange(y.shape[1])].T  # (D, T)
     out = np.empty(y.shape)
-    for k in names:
-        out[fold == k] = _fold(x, y, fold == k, used, [chosen])[0]
+    for k in np.unique(fold):
+        out[fold == k] = _fold(x, y, fold == k, scale, [chosen])[0]
     middle = y.mean(axis=0)
     return Ridge(
-        weights=solve(x, y - middle, chosen, used),
+        weights=solve(x, y - middle, chosen, scale),
         intercept=middle,
         strengths=chosen,
         out_of_fold=out,
         r2=1 - ((out - y) ** 2).mean(axis=0) / np.maximum(y.var(axis=0), 1e-12),
+        scales=place,
     )
 
 
-def _strengths(
-    x: Design, y: Array, fold: NDArray[np.int64], used: NDArray[np.bool_], strengths: tuple[float, ...]
-) -> Array:
-    """The best strength of each target, (T,), on `TRIED` folds of at most `SEARCHED` rows spread over the log."""
+def _best(
+    x: Design, y: Array, fold: NDArray[np.int64], scales: Sequence[Array], strengths: tuple[float, ...]
+) -> tuple[NDArray[np.int64], Array]:
+    """Place of the best scales and the best strength of each target, both (T,), on rows spread over the log."""
+    targets = np.arange(y.shape[1])
     if len(strengths) == 1:
-        return np.full(y.shape[1], strengths[0])
+        return np.zeros(len(targets), np.int64), np.full(len(targets), strengths[0])
     rows = np.arange(len(y))[:: max(1, -(-len(y) // SEARCHED))]
+    scales = scales[:1] if len(rows) < len(y) else scales
     x, y, fold = x.rows(rows), y[rows], fold[rows]
-    names = np.unique(fold)[:TRIED]
-    tried = [_fold(x, y, fold == k, used, [np.full(y.shape[1], s) for s in strengths]) for k in names]
-    seen = np.concatenate([np.flatnonzero(fold == k) for k in names])
-    error = ((np.concatenate(tried, axis=1) - y[seen]) ** 2).mean(axis=1)  # (S, T)
-    best: Array = np.array(strengths)[error.argmin(axis=0)]
-    return best
+    names = np.unique(fold)[: None if len(rows) <= FEW else TRIED]
+    wanted = [np.full(len(targets), s) for s in strengths]
+    errors = np.zeros((len(scales), len(strengths), len(targets)))
+    for place, scale in enumerate(scales):
+        for k in names:
+            errors[place] += ((_fold(x, y, fold == k, scale, wanted) - y[fold == k]) ** 2).sum(axis=1)
+    place, strength = np.unravel_index(errors.reshape(-1, len(targets)).argmin(axis=0), errors.shape[:2])
+    return place.astype(np.int64), np.array(strengths)[strength]
 
 
-def _fold(x: Design, y: Array, out: NDArray[np.bool_], used: NDArray[np.bool_], strengths: Sequence[Array]) -> Array:
+def _fold(x: Design, y: Array, out: NDArray[np.bool_], scale: Array, strengths: Sequence[Array]) -> Array:
     """Predictions of the rows left out, one block per strength, (S, n, T)."""
     inside = np.flatnonzero(~out)
     part, rest, middle = x.rows(inside), x.rows(np.flatnonzero(out)), y[inside].mean(axis=0)
-    weights, blocks, dense = None, [], DenseBlock.of(part, used)
+    weights, blocks, dense = None, [], DenseBlock.of(part, scale)
     for strength in strengths:
-        weights = solve(part, y[inside] - middle, strength, used, weights, dense)
+        weights = solve(part, y[inside] - middle, strength, scale, weights, dense)
         blocks.append(rest.times(weights) + middle)
     return np.stack(blocks)
 
 
 def solve(
-    x: Design, y: Array, strength: Array, used: NDArray[np.bool_], start: Array | None = None,
+    x: Design, y: Array, strength: Array, scale: Array, start: Array | None = None,
     dense: DenseBlock | None = None, steps: int = 60,
 ) -> Array:  # fmt: skip
-    """Weights (D, T) minimising |x w - y|^2 + strength |w|^2 of each column, by conjugate gradients from `start`.
+    """Weights w = scale v, (D, T), minimising |x w - y|^2 + strength |v|^2 of each column, by conjugate gradients from
+    `start`.
 
-    dense : of these rows and masks, where it is known already
+    scale : (D, T); dense : of these rows and scales, where it is known already
     Hestenes and Stiefel (1952), Methods of Conjugate Gradients. The preconditioner is exact on the dense columns, which
     are strongly correlated, and diagonal on the sparse ones; with a diagonal alone 150 steps did not do and lost
     0.05 of R2 on real calls.
     """
-    block = dense or DenseBlock.of(x, used)
+    block = dense or DenseBlock.of(x, scale)
     cut = x.dense.shape[1]
-    scale = used[cut:] / (x.squares() + strength)  # (D - cut, T)
+    near = (scale[cut:] > 0) / (scale[cut:] ** 2 * x.squares() + strength)  # (D - cut, T)
 
     def preconditioned(r: Array) -> Array:
-        return np.concatenate((block.solve(r[:cut], strength), scale * r[cut:]))
+        return np.concatenate((block.solve(r[:cut], strength), near * r[cut:]))
 
-    w = np.zeros(used.shape) if start is None else start.copy()
-    target = x.back(y) * used
-    r = target - (x.back(x.times(w)) + strength * w) * used
+    v = np.zeros(scale.shape) if start is None else np.divide(start, scale, out=np.zeros(scale.shape), where=scale > 0)
+    target = x.back(y) * scale
+    r = target - (x.back(x.times(scale * v)) * scale + strength * v)
     z = preconditioned(r)
     p, rz = z.copy(), (r * z).sum(axis=0)
     enough = TOLERANCE**2 * (target * preconditioned(target)).sum(axis=0) + 1e-12
     for _ in range(steps):
         if np.all(rz <= enough):
             break
-        q = (x.back(x.times(p)) + strength * p) * used
+        q = x.back(x.times(scale * p)) * scale + strength * p
         step = rz / np.maximum((p * q).sum(axis=0), 1e-300)
-        w += step * p
+        v += step * p
         r -= step * q
         z = preconditioned(r)
         after = (r * z).sum(axis=0)
         p = z + (after / np.maximum(rz, 1e-300)) * p
         rz = after
-    return w
+    return scale * v

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from swarmx.quantiles import LEVELS
 
 Array = NDArray[np.float64]
-BIN_ROWS = 60  # fewer bins where there would be fewer rows in one
+BIN_ROWS = 60  # fewer bins where there would be fewer rows of different texts in one
 TYPE_ROWS = 20  # rows before a type has quantiles of its own
 SHARES = np.linspace(0, 1, 6)  # tried weights of the bins against the type
 
@@ -37,9 +37,12 @@ class Bins:
         return grids
 
 
-def fit_bins(ridge: Array, logs: Array, bins: int) -> Bins:
-    """Residual quantiles in `bins` bins of equal count, (N,) and (N,); thin or equal bins repeat their neighbour."""
-    wanted = int(np.clip(len(ridge) // BIN_ROWS, 1, bins))
+def fit_bins(ridge: Array, logs: Array, bins: int, novelty: float = 1.0) -> Bins:
+    """Residual quantiles in `bins` bins of equal count, (N,) and (N,); thin or equal bins repeat their neighbour.
+
+    novelty : different texts over rows; repeated runs of one prompt say little new
+    """
+    wanted = int(np.clip(len(ridge) * novelty // BIN_ROWS, 1, bins))
     parts = np.array_split(np.argsort(ridge, kind="stable"), wanted)
     centre = np.array([ridge[part].mean() for part in parts])
     table = np.array([np.quantile(logs[part] - ridge[part], LEVELS) for part in parts])
@@ -70,24 +73,25 @@ class Started:
 
 
 def fit_start(
-    ridge: Array, logs: Array, type_id: NDArray[np.int64], types: int, fold: NDArray[np.int64], bins: int
-) -> Started:
-    """Fit one target. ridge : (2, N) out of fold, with types and without; logs : (N,)"""
+    ridge: Array, logs: Array, type_id: NDArray[np.int64], types: int, fold: NDArray[np.int64], bins: int,
+    novelty: float = 1.0,
+) -> Started:  # fmt: skip
+    """Fit one target. ridge : (2, N) out of fold, with types and without; logs : (N,); novelty : as in `fit_bins`"""
     near, kind = np.empty((2, len(logs), len(LEVELS))), np.empty((len(logs), len(LEVELS)))
     for k in np.unique(fold):
         inside, out = fold != k, fold == k
         for mode in (0, 1):
-            near[mode, out] = fit_bins(ridge[mode, inside], logs[inside], bins).at(ridge[mode, out])
+            near[mode, out] = fit_bins(ridge[mode, inside], logs[inside], bins, novelty).at(ridge[mode, out])
         kind[out] = fit_types(type_id[inside], logs[inside], types)[type_id[out]]
     known = (type_id > 0)[:, None]
-    losses = [_loss(share * near[0] + (1 - share) * kind, logs)[known[:, 0]].sum() for share in SHARES]
+    losses = [row_losses(share * near[0] + (1 - share) * kind, logs)[known[:, 0]].sum() for share in SHARES]
     trust = float(SHARES[int(np.argmin(losses))]) if known.any() else 1.0
     typed = np.where(known, trust * near[0] + (1 - trust) * kind, near[1])
-    whole = (fit_bins(ridge[0], logs, bins), fit_bins(ridge[1], logs, bins))
+    whole = (fit_bins(ridge[0], logs, bins, novelty), fit_bins(ridge[1], logs, bins, novelty))
     return Started(whole, fit_types(type_id, logs, types), trust, np.stack((typed, near[1])))
 
 
-def _loss(grids: Array, logs: Array) -> Array:
+def row_losses(grids: Array, logs: Array) -> Array:
     """Pinball loss of each row over all levels, each divided by sqrt(level (1 - level)), (N,)."""
     gap = logs[:, None] - grids
     weights = 1 / np.sqrt(LEVELS * (1 - LEVELS))

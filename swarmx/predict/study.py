@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from swarmx.predict.baselines import fit_groups
 from swarmx.predict.features import BUCKETS, COUNTS, Features
-from swarmx.predict.fit import FitConfig, distinct, hashed, idf_of, seen_of, tensors_of, vocabulary_of
+from swarmx.predict.fit import FitConfig, vocabulary_of
+from swarmx.predict.fit_linear import distinct, hashed, idf_of, seen_of, tensors_of
 from swarmx.predict.metrics import pinball_at
 from swarmx.predict.network import HeadConfig, Heads
 from swarmx.predict.ridge import Design, fit_ridge, solve
@@ -80,10 +81,10 @@ def _studied(
     heads.idf.copy_(idf_of(found, first))
     wide, _, _ = seen_of(heads, *inputs[:4])
     grams = hashed(found.gram_ids, (inputs[5] * heads.idf[inputs[4]]).numpy())
-    blocks, start = {}, 0
-    for name, columns in (heads.basis.blocks | {"n-grams": BUCKETS}).items():
-        blocks[name] = slice(start, start + columns)
-        start += columns
+    columns, end = heads.basis.columns, heads.basis.size
+    blocks = {name: at for name, at in columns.items() if not name.startswith("counts")}
+    both = slice(columns["counts"].start, columns["counts kernel"].stop)
+    blocks |= {"counts": both, "n-grams": slice(end, end + BUCKETS)}
     return Studied(Design(wide, grams), blocks, logs, inputs[2].numpy(), groups, fold)
 
 
@@ -104,11 +105,11 @@ def _chosen(groups: NDArray[np.str_], most: int) -> NDArray[np.int64]:
 def _ablation(given: Studied, config: FitConfig) -> dict[str, dict[str, float]]:
     """R2 of the log and pinball over that of quantiles per type, with everything and without each block."""
     names = ["everything", *(f"without {block}" for block, at in given.blocks.items() if at.stop > at.start)]
-    used = np.ones((given.design.dense.shape[1] + BUCKETS, len(names)), dtype=bool)
+    used = np.ones((given.design.dense.shape[1] + BUCKETS, len(names)))
     for column, name in enumerate(names[1:], 1):
-        used[given.blocks[name.removeprefix("without ")], column] = False
+        used[given.blocks[name.removeprefix("without ")], column] = 0.0
     y = np.tile(given.logs[:, None], (1, len(names)))
-    found = fit_ridge(given.design, y, given.fold, used, config.strengths)
+    found = fit_ridge(given.design, y, given.fold, [used], config.strengths)
     out = {}
     for column, name in enumerate(names):
         types = np.zeros_like(given.types) if name == "without types" else given.types
@@ -118,22 +119,22 @@ def _ablation(given: Studied, config: FitConfig) -> dict[str, dict[str, float]]:
 
 def _whole(given: Studied, config: FitConfig) -> dict[str, float]:
     """Scores with everything."""
-    used = np.ones((given.design.dense.shape[1] + BUCKETS, 1), dtype=bool)
-    found = fit_ridge(given.design, given.logs[:, None], given.fold, used, config.strengths)
+    used = np.ones((given.design.dense.shape[1] + BUCKETS, 1))
+    found = fit_ridge(given.design, given.logs[:, None], given.fold, [used], config.strengths)
     return _scores(given, found.out_of_fold[:, 0], given.types, config)
 
 
 def _curve(given: Studied, config: FitConfig) -> list[dict[str, float]]:
     """The same scores by the share of the other groups that are learned from; every row is predicted once a share."""
     place = np.array([share(str(group), "curve") for group in given.groups])
-    used = np.ones((given.design.dense.shape[1] + BUCKETS, 1), dtype=bool)
+    used = np.ones((given.design.dense.shape[1] + BUCKETS, 1))
     out = []
     for part in SHARES:
         learned = place <= np.quantile(place, part)
         if len(set(given.fold[learned].tolist())) < FOLDS or learned.sum() < 50:
             continue
         rows = np.flatnonzero(learned)
-        inner = fit_ridge(given.design.rows(rows), given.logs[rows, None], given.fold[rows], used, config.strengths)
+        inner = fit_ridge(given.design.rows(rows), given.logs[rows, None], given.fold[rows], [used], config.strengths)
         guess = np.empty(len(given.logs))
         for k in range(FOLDS):
             guess[given.fold == k] = _other_fold(given, rows, k, inner.strengths)
@@ -146,7 +147,7 @@ def _other_fold(given: Studied, rows: NDArray[np.int64], k: int, strengths: Arra
     """Predictions of all of fold k by the ridge of the chosen rows outside it."""
     inside = rows[given.fold[rows] != k]
     part, middle = given.design.rows(inside), given.logs[inside].mean()
-    used = np.ones((part.dense.shape[1] + BUCKETS, 1), dtype=bool)
+    used = np.ones((part.dense.shape[1] + BUCKETS, 1))
     weights = solve(part, given.logs[inside, None] - middle, strengths, used)
     guess: Array = given.design.rows(np.flatnonzero(given.fold == k)).times(weights)[:, 0] + middle
     return guess
