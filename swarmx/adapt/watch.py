@@ -15,10 +15,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from swarmx.adapt.events import LoopConfig
+from swarmx.adapt.events import Event, LoopConfig
 from swarmx.adapt.loop import AdaptationLoop
 from swarmx.adapt.model import StoredModel
 from swarmx.adapt.records import RecordDirectory
@@ -43,7 +44,7 @@ class Trainer:
     records: RecordDirectory
     directory: Path
     every_s: float = 1.0
-    _told: int = 0
+    _told: Event | None = None  # the latest that was logged
 
     @classmethod
     def open(
@@ -67,22 +68,23 @@ class Trainer:
             loop = AdaptationLoop(StoredModel.load(registry.path(version)), worker, registry, StoredModel.load, config)
         except RegistryError as problem:
             raise BadInput(str(problem)) from None
-        return cls(loop, RecordDirectory(records).go_to(restore(loop, directory / STATE)), directory)
+        followed = RecordDirectory(records).go_to(restore(loop, directory / STATE))
+        return cls(loop, followed, directory, _told=loop.events[-1] if loop.events else None)
 
     def run(self, stop: threading.Event) -> None:
         """Follow the records until told to stop; then cancel the training, if one runs, and save."""
         synced = saved = -SYNC_S
-        events = 0
+        seen = -1
         while not stop.is_set():
             now = time.monotonic()
             if now - synced >= SYNC_S:
                 self._sync()
                 synced = now
             busy = self.step()
-            told = len(self.loop.events) + self.loop.seq
-            if told != events and (now - saved >= SAVE_S or self._has_news()):
+            news = self._tell()
+            if news or (self.loop.seq != seen and now - saved >= SAVE_S):
                 self.save()
-                saved, events = now, told
+                saved, seen = now, self.loop.seq
             if not busy:
                 stop.wait(self.every_s)
         self.loop.worker.cancel()
@@ -104,7 +106,6 @@ class Trainer:
                 temporary.write_text(json.dumps(self.status(), indent=1) + "\n")
         except OSError as problem:
             log.warning("the trainer's state cannot be written: %s", problem)
-        self._told = len(self.loop.events)
 
     def status(self) -> dict[str, Any]:
         """For people and monitoring."""
@@ -119,8 +120,14 @@ class Trainer:
             "events": [{"at": e.at, "kind": e.kind, "version": e.version, **e.detail} for e in list(loop.events)[-20:]],
         }
 
-    def _has_news(self) -> bool:
-        return len(self.loop.events) != self._told
+    def _tell(self) -> bool:
+        """Log what has happened since the last time; whether anything has."""
+        news = list(takewhile(lambda event: event is not self._told, reversed(self.loop.events)))[::-1]
+        for event in news:
+            about = " ".join(filter(None, event.detail.get("group", []))) or event.version
+            log.info("call %d: %s %s %s", event.seq, event.kind, about, event.detail.get("reason", ""))
+            self._told = event
+        return bool(news)
 
     def _sync(self) -> None:
         try:
