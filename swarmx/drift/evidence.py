@@ -9,10 +9,14 @@ moved by t standard deviations, which is what a factor does to lengths that spre
 
 One unit is put on a change beginning at each record. Of the sum R that these bets are worth (Shiryaev-Roberts) after n
 records, R - n is a martingale. An alarm is raised when R >= A, and the sum then starts from nothing; since each alarm
-takes at least A away, the expected number of alarms in n records is at most n / A, exactly and for every n. So A is the
-wanted number of records per false alarm; nothing else is set by hand. Bets are mixed over three directions (losses
-larger; observations in a higher, in a lower part of their grid) and three shapes; a mean of bets is a bet. Whoever
-watches several streams at once shares the rate among them.
+takes at least A away, the expected number of alarms in n records is at most n / A, for every n. So A is the wanted
+number of records per false alarm; nothing else is set by hand. Bets are mixed over three directions (losses larger;
+observations in a higher, in a lower part of their grid) and three shapes; a mean of bets is a bet. Whoever watches
+several streams at once shares the rate among them.
+
+For the bets on one score this is exact. Losses and places are two scores of the same records: how the ranks of the two
+have been paired so far tells a little about the next ones, in the order of one over the rows ranked, so that the bound
+on their mean is exact in the limit only. Alarms counted with thin references have not shown it (docs/adaptation.md).
 
 The window follows: a change that has not been told within the time that the weakest bet needs against the very change
 it is made for, log(A J) / min(log eps + 1 / eps - 1, t^2 / 2) records, will not be told later, and older evidence is
