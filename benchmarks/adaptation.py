@@ -23,16 +23,14 @@ from _adaptation_calibration import CALIBRATIONS, Calibrated, calibrated, covera
 from _adaptation_detectors import SLOW, Detector, alarms, concerns, detectors
 from _adaptation_guard import WORST_ARMS, adversarial
 from _adaptation_loop import recovered
+from _adaptation_monitor import false_alarms, spreads
 from _adaptation_real import through_loop
 from _adaptation_routing import beside_retraining
 from _adaptation_streams import (
     SHIFTS,
-    TYPES,
     Stream,
     bfcl,
     busy_group,
-    drawn,
-    one_group,
     replayed,
     shifted,
     vllm_builds,
@@ -57,8 +55,8 @@ def run(quick: bool = False, data: str | None = None) -> dict[str, Any]:
     seeds = range(3 if quick else 8)
     names = FEW if quick else tuple(detectors())
     found = timed("detectors", lambda: detection(seeds, names))
-    wide = timed("spreads", lambda: spreads(range(4 if quick else 16)))
-    stationary = timed("stationary", lambda: false_alarms(*((2, 50_000) if quick else (10, 100_000)), names))
+    wide = timed("spreads", lambda: spreads(detectors()[OURS], range(4 if quick else 16)))
+    stationary = timed("stationary", lambda: false_alarms(*((2, 50_000) if quick else (10, 100_000)), names, OURS))
     coverage = timed("calibration", lambda: coverages(range(3 if quick else 12)))
     loop = timed("loop", lambda: recovered(quick))
     public = timed("logs", lambda: dict(logs(folder, names, 3000 if quick else 15_000)))
@@ -122,28 +120,6 @@ def detection(seeds: Iterable[int], names: Sequence[str]) -> dict[str, dict[str,
     return out
 
 
-def spreads(seeds: Iterable[int], sigmas: Sequence[float] = (0.8, 1.2, 1.6, 2.0)) -> dict[str, dict[str, Any]]:
-    """Records until our monitor tells a doubling of one group of that spread on the log scale, 1,000 rows for the
-    reference and 500 before it; not told within 1,500 records counts as missed."""
-    out = {}
-    for sigma in sigmas:
-        found = []
-        for seed in seeds:
-            rng = np.random.default_rng([seed, int(10 * sigma)])
-            before, after = one_group(rng, 1500, sigma), one_group(rng, 1500, sigma, 2.0)
-            detector = detectors()[OURS](Reference.from_rows(before[:1000]))
-            alarms(detector, before[1000:])
-            told = alarms(detector, after, 500)
-            found.append(told[0][0] - 500 + 1 if told else None)
-        seen = [n for n in found if n is not None]
-        out[f"{sigma:g}"] = {
-            "records_median": float(np.median(seen)) if seen else None,
-            "records_max": max(seen, default=None),
-            "found": f"{len(seen)} of {len(found)}",
-        }
-    return out
-
-
 def _detected(stream: Stream, make: Callable[[Reference], Detector]) -> tuple[int | None, int]:
     detector = make(Reference.from_rows(stream.reference))
     wrong = len(alarms(detector, stream.before))
@@ -163,44 +139,6 @@ def _detected(stream: Stream, make: Callable[[Reference], Detector]) -> tuple[in
 def _worst(found: dict[str, dict[str, Any]], name: str, shifts: Sequence[str]) -> int | None:
     values = [found[name][shift]["records_max"] for shift in shifts]
     return None if MISSED in values else max(values)
-
-
-def false_alarms(runs: int, records: int, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Alarms per 100,000 records in stationary made-up streams, with the exact Poisson interval of 95 %; a twentieth of
-    the records for detectors that are not ours.
-
-    References of 80, 400 or 2,000 rows for eight groups; every second stream has heavy tails, every third many equal
-    observations; the shares of the types change every 2,000 records.
-    """
-    out = {}
-    for name in names:
-        make, each = detectors()[name], records if name == OURS else records // 20
-        count = sum(_stationary(make, seed, each) for seed in range(runs))
-        low, high = _poisson(count)
-        per = 1e5 / (runs * each)
-        out[name] = {
-            "records": runs * each, "alarms": count, "per_100k": round(count * per, 2),
-            "interval": [round(low * per, 2), round(high * per, 2)],
-        }  # fmt: skip
-    return out
-
-
-def _stationary(make: Callable[[Reference], Detector], seed: int, records: int, chunk: int = 2000) -> int:
-    rng, heavy = np.random.default_rng([seed, 99]), seed % 2 == 1
-    step = 40.0 if seed % 3 == 2 else 0.0
-    detector = make(Reference.from_rows(drawn(rng, (80, 400, 2000)[seed % 3], heavy=heavy, step=step)))
-    count = 0
-    for at in range(0, records, chunk):
-        rows = drawn(rng, min(chunk, records - at), rng.dirichlet(np.ones(TYPES)), heavy=heavy, step=step)
-        count += len(alarms(detector, rows, at))
-    return count
-
-
-def _poisson(count: int) -> tuple[float, float]:
-    """Garwood (1936): the means that do not make so few or so many alarms less likely than 2.5 %."""
-    from scipy.stats import chi2
-
-    return float(chi2.ppf(0.025, 2 * count)) / 2 if count else 0.0, float(chi2.ppf(0.975, 2 * count + 2)) / 2
 
 
 # ---- online calibration ----
