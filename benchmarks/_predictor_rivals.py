@@ -181,15 +181,15 @@ def fit_rivals(
 ) -> tuple[dict[str, Array], dict[str, float]]:
     """Values (N, R) of each rival on the rows `out`, and the seconds it took.
 
-    observed : of the rows `inside`; until : as `perf_counter`, a rival that would end later is left out, but for the
+    observed : of the rows `inside`; until : as `process_time`, a rival that would end later is left out, but for the
         quantiles of groups; expected : seconds that each took the last time
     """
     found, took = {}, {}
     for name, fit in RIVALS.items():
-        began = time.perf_counter()
+        began = time.process_time()
         late = began + expected.get(name, 0.0) > until and name not in GROUPED
         if late or (name.startswith("minilm") and given.minilm is None):
             continue
         found[name] = np.maximum(fit(given, inside, out, observed), 0.0)
-        took[name] = time.perf_counter() - began
+        took[name] = time.process_time() - began
     return found, took

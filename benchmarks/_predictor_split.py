@@ -51,7 +51,7 @@ class Split:
 
 def fit_swarmx(log: Log, inside: Rows, out: Rows, config: FitConfig, encoder: Path) -> Split:
     """Train as `swarmx train` does, on the rows `inside`, and load what it wrote."""
-    began = time.perf_counter()
+    began = time.process_time()
     names, values = log.wanted.names, log.wanted.values
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
@@ -61,7 +61,7 @@ def fit_swarmx(log: Log, inside: Rows, out: Rows, config: FitConfig, encoder: Pa
         material = Material(log.found.take(inside), log.embedding[inside], Targets(names, values[inside]),
                             log.groups[inside])  # fmt: skip
         fitted, _ = write_heads(directory, material, config, lambda what, done: None)
-        took = time.perf_counter() - began
+        took = time.process_time() - began
         write_manifest(directory, description | fitted)
         predictor = Predictor.load(directory, cache_bytes=0)
     asked, embedding = log.found.take(out), log.embedding[out]

@@ -53,14 +53,14 @@ def log_of(records: Sequence[CallRecord], encoder: TextEncoder) -> Log:
 
 
 def measure(log: Log, rivals: Material, config: FitConfig, repeats: int, encoder: Path, until: float) -> list[Split]:
-    """One `Split` per repeat, fewer where the time until `until` (as `perf_counter`) does not suffice.
+    """One `Split` per repeat, fewer where the time until `until` (as `process_time`) does not suffice.
 
     Our own training comes first: the rivals get, split by split, what it will leave of the time.
     """
     done: list[Split] = []
     longest, took = 0.0, dict[tuple[str, str], float]()
     for repeat in range(repeats):
-        if done and time.perf_counter() + longest > until:
+        if done and time.process_time() + longest > until:
             say(f"stopped after {len(done)} of {repeats} splits: the time is spent")
             break
         fold = folds(log.groups, FOLDS, config.seed + repeat // FOLDS, [call.type for call in log.calls])
@@ -90,7 +90,7 @@ def run(
     quick : two splits, a fifth of the epochs, no MiniLM, under a minute; else under 8 minutes. encoder : None, the
         shipped
     """
-    began = time.perf_counter()
+    began = time.process_time()
     until = began + (budget_s or (40.0 if quick else 400.0))
     source = encoder or shipped()
     config = FitConfig(seed=seed, epochs=12 if quick else 60)
@@ -121,7 +121,7 @@ def run(
         },
         "won_by": {name: winners(arms) for name, arms in found.items()},
         "rows": len(first.calls), "groups": len(set(first.groups.tolist())), "splits": len(first_splits), "seed": seed,
-        "data": data, "quick": quick, "took_s": time.perf_counter() - began,
+        "data": data, "quick": quick, "took_s": time.process_time() - began,
         "training_s": float(np.mean([split.training_s for split in first_splits])),
         "targets": found,
     }  # fmt: skip

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 GPU = "CUDAExecutionProvider"
 BATCH = 64  # texts of like length in one run of the graph
-SPAN = 8  # characters read for each token wanted of an end; where that is too few, the whole text is tokenised
+SPANS = (5, 12)  # characters read for each token wanted of an end; where they are too few, the whole text is tokenised
+LONG = 16  # characters for each token wanted above which only the ends are read
 _seam = re.compile(r"(?<=\S)(?= [A-Za-z])")  # where every kind of tokenizer begins a new word
 
 
@@ -115,25 +116,33 @@ class TextEncoder:
         A text without spaces is cut anywhere, so that a token at the cut may differ from the whole text's.
         """
         text = clip(text)
-        if len(text) > 2 * SPAN * (self.head + self.tail):
+        if len(text) > LONG * (self.head + self.tail):
             start, end = self._head_ids(text), self._tail_ids(text)
-            if len(start) == self.head and len(end) == self.tail:
+            if start is not None and end is not None:
                 return start + end
         found = self._encode(text)
         return found if len(found) <= self.head + self.tail else found[: self.head] + found[len(found) - self.tail :]
 
-    def _head_ids(self, text: str) -> list[int]:
-        piece = text[: _cut(text, SPAN * self.head)]
-        key = digest((piece,))
-        found = self._heads.get(key)
-        if found is None:
-            found = self._encode(piece)[: self.head]
-            self._heads.put(key, found, 40 * len(found))
-        return found
+    def _head_ids(self, text: str) -> list[int] | None:
+        """None where `SPANS` hold too few tokens."""
+        for span in SPANS:
+            piece = text[: _cut(text, span * self.head)]
+            key = digest((piece,))
+            found = self._heads.get(key)
+            if found is None:
+                found = self._encode(piece)[: self.head]
+                self._heads.put(key, found, 40 * len(found))
+            if len(found) == self.head:
+                return found
+        return None
 
-    def _tail_ids(self, text: str) -> list[int]:
-        found = self._encode(text[_cut(text, len(text) - SPAN * self.tail) :])
-        return found[len(found) - self.tail :] if len(found) >= self.tail else found
+    def _tail_ids(self, text: str) -> list[int] | None:
+        """None where `SPANS` hold too few tokens."""
+        for span in SPANS:
+            found = self._encode(text[_cut(text, len(text) - span * self.tail) :])
+            if len(found) >= self.tail:
+                return found[len(found) - self.tail :]
+        return None
 
     def _encode(self, text: str) -> list[int]:
         found: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids

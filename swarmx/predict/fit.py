@@ -143,7 +143,7 @@ def fit_heads(
     heed = torch.ones(1) if weights is None else torch.from_numpy(np.tile(weights, 2)).float()
     epochs = train_networks(heads, rows, trains * heed, stops * heed, config.schedule, progress, checkpoint)
     own = _out_of_fold(heads, rows, left_out / left_out.sum(axis=0))
-    own, gain = _weigh(heads, rows, own, np.ones(1) if weights is None else np.tile(weights, 2))
+    own, gain = weigh(heads, rows, own, np.ones(1) if weights is None else np.tile(weights, 2))
     return Fitted(heads, vocabulary, own.reshape(2, *values.shape, len(LEVELS)), r2, epochs, gain)
 
 
@@ -158,7 +158,7 @@ def _out_of_fold(heads: Heads, rows: Rows, unseen: Array) -> Array:
 
 
 @torch.no_grad()
-def _weigh(heads: Heads, rows: Rows, own: Array, heed: Array) -> tuple[Array, Array]:
+def weigh(heads: Heads, rows: Rows, own: Array, heed: Array) -> tuple[Array, Array]:
     """Set what the networks count against their start for each target, by the loss out of fold; the grids (2 N, T, K)
     mixed so, and their loss over that of the start (T,). own : the networks' grids out of fold; heed : (2 N,)"""
     logs, gain = rows.logs.double().numpy(), np.ones(own.shape[1])

@@ -26,7 +26,8 @@ from swarmx.predict.calibrate import Calibration, ordered
 from swarmx.predict.embed import TextEncoder, session
 from swarmx.predict.features import Features, Memory, features
 from swarmx.predict.targets import CALLS, TOKENS, WORK
-from swarmx.predict.text import text_of
+from swarmx.predict.text import clip, text_of
+from swarmx.predict.tools import without_tools
 from swarmx.quantiles import LEVELS, QuantileGrid
 from swarmx.types import Call, CallRecord, Prediction, Source
 
@@ -244,10 +245,15 @@ class Predictor:
 
 
 def _key(call: Call | CallRecord) -> bytes | None:
-    """What the network's answer depends on, as a digest; None where the call is too odd to have one."""
+    """What the network's answer depends on, as a digest; None where the call is too odd to have one.
+
+    Of a long prompt that is its ends and its length; hashing all of a conversation took longer than reading a new turn.
+    """
     try:
-        about = (call.type, call.model, call.parent_id is None, call.prompt_tokens)
-        return digest((text_of(call.prompt), repr(about)))
+        whole = text_of(call.prompt)
+        tools, asked = without_tools(whole)
+        about = (call.type, call.model, call.parent_id is None, call.prompt_tokens, len(whole), len(asked))
+        return digest((tools, clip(asked), repr(about)))
     except Exception:  # `_batch` meets the same oddity and falls back
         return None
 

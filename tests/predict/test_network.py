@@ -1,3 +1,5 @@
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 import torch
@@ -5,6 +7,8 @@ import torch
 from swarmx.commands.train import _weights
 from swarmx.errors import BadInput
 from swarmx.predict.features import BUCKETS, COUNTS
+from swarmx.predict.fit import weigh
+from swarmx.predict.fit_networks import Rows
 from swarmx.predict.network import HeadConfig, Heads, level_weights, pinball, stretched
 from swarmx.quantiles import LEVELS
 
@@ -40,6 +44,21 @@ def test_the_whole_graph_is_monotone_on_unseen_labels_and_empty_texts() -> None:
             torch.tensor([0, 1, 0, 1, 0, 1]), torch.randint(0, BUCKETS, (n, 1)), torch.zeros(n, 1),
         )  # fmt: skip
     assert bool(torch.isfinite(out).all()) and bool((out.diff(dim=-1) >= 0).all())
+
+
+def test_networks_are_heard_where_they_help_and_the_start_answers_alone_where_not() -> None:
+    heads, rng, n = Heads(HeadConfig(targets=2, embedding=0, count_landmarks=4)).eval(), np.random.default_rng(0), 500
+    middle = rng.normal(3, 1, (n, 2))
+    grid = np.array([NormalDist().inv_cdf(level) for level in LEVELS])
+    logs, right = middle + 0.3 * rng.normal(size=(n, 2)), middle[..., None] + 0.3 * grid
+    wrong = right + rng.normal(size=(n, 2, 1))
+    start = np.stack((wrong[:, 0], right[:, 0]), axis=1)  # bad for the first target, good for the second
+    own, nothing = np.stack((right[:, 0], wrong[:, 0]), axis=1), torch.zeros(n, 0)
+    logs[:, 1] = logs[:, 0]
+    given = Rows(torch.from_numpy(start), nothing, nothing, nothing, torch.from_numpy(logs))
+    mixed, gain = weigh(heads, given, own.copy(), np.ones(1))
+    assert heads.trust.tolist() == [1.0, 0.0] and gain[0] < 0.5 and gain[1] == 1.0
+    np.testing.assert_allclose(mixed, right[:, [0, 0]], atol=1e-12)
 
 
 def test_the_weighted_loss_is_least_at_the_quantiles_for_any_weights() -> None:

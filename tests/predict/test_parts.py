@@ -53,6 +53,29 @@ def test_thin_data_widen_and_never_sharpen() -> None:
     assert np.all(after[upper] >= before[upper]) and np.all(after[~upper] <= before[~upper])
 
 
+def test_every_call_is_covered_where_some_prompts_repeat_more_than_others() -> None:
+    # 200 prompts come 20 times and lie 1 above the grid, 2,000 come once and lie 1 below it; sd of a share 0.035
+    rng = np.random.default_rng(2)
+    times = np.repeat([20, 1], [200, 2000])
+    middle = np.repeat(np.where(times == 20, 1.0, -1.0), times)
+    truth = 3 + middle + rng.normal(size=len(middle))
+    logs = np.tile(3 + np.linspace(-2, 2, len(LEVELS)), (len(truth), 1))
+    novelty = 1 / np.repeat(times, times)
+    fitted = calibrate(logs, truth, np.ones(len(truth)), bins=1, novelty=novelty)
+    below = (truth[:, None] <= fitted.apply(logs)).mean(axis=0)
+    np.testing.assert_allclose(below, LEVELS, atol=0.002)
+
+
+def test_repeated_runs_of_few_prompts_correct_no_tail_by_their_largest_gap() -> None:
+    # 40 prompts, 50 runs each: at .99 less than one prompt lies above, and one that is far off decides nothing
+    rng = np.random.default_rng(3)
+    truth = rng.normal(3, 0.1, 2000)
+    truth[:5] = 9.0
+    logs = np.tile(np.linspace(2.7, 3.3, len(LEVELS)), (2000, 1))
+    fitted = calibrate(logs, truth, np.ones(2000), novelty=np.full(2000, 1 / 50))
+    assert fitted.apply(logs)[0, -1] < 3.5
+
+
 def test_calibration_survives_json() -> None:
     found = Calibration(np.array([1.0, 2.0]), np.zeros((3, len(LEVELS))))
     again = Calibration.of_json(found.as_json())
