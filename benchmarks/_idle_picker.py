@@ -25,6 +25,8 @@ async def serve(port: int, endpoint: str) -> None:
         body = b""
         while (message := await context.read()) is not grpc.aio.EOF:
             kind = message.WhichOneof("request")
+            if message.observability_mode:
+                continue
             if kind == "request_body":
                 body += message.request_body.body
                 if message.request_body.end_of_stream:

@@ -14,7 +14,7 @@ from pathlib import Path
 import _http_suite as suite
 import aiohttp
 
-from swarmx.adapters.envoy.bootstrap import Balance, Bootstrap, bootstrap
+from swarmx.adapters.envoy.bootstrap import Answers, Balance, Bootstrap, bootstrap
 
 PICKER = "import typer; from swarmx.commands.kubernetes import endpoint_picker; typer.run(endpoint_picker)"
 IDLE = "idle"
@@ -37,6 +37,7 @@ async def front(
     balance: Balance,
     preset: str = "late",
     model: Path | None = None,
+    answers: Answers = "watched",
 ) -> AsyncIterator[Front]:
     """Start Envoy (and a picker) over engines that run already; all end with the block. preset IDLE thinks nothing"""
     listen, admin, grpc, pages = ports
@@ -51,7 +52,8 @@ async def front(
             for p, v in zip(replicas, suite.SPEEDS, strict=False)
         ]
         config = {"model": "mock", "replicas": rows, "listen": f"127.0.0.1:{grpc}", "notice_s": 0, "drain_s": 0.5,
-                  "metrics_listen": f"127.0.0.1:{pages}", "scheduler": {"preset": preset}}  # fmt: skip
+                  "metrics_listen": f"127.0.0.1:{pages}", "scheduler": {"preset": preset},
+                  "proxy": {"answers": answers}}  # fmt: skip
         if model is not None:
             config["predictor"] = {"kind": "local", "path": str(model), "budget_s": 0.05}
         path = group.folder / f"picker-{grpc}.yaml"
@@ -61,7 +63,7 @@ async def front(
         await page(f"http://127.0.0.1:{pages}/healthz")
     options = Bootstrap(
         f"127.0.0.1:{listen}", (f"127.0.0.1:{grpc}",), tuple(f"127.0.0.1:{p}" for p in replicas),
-        admin=f"127.0.0.1:{admin}", balance=balance, message_timeout_s=1.0,
+        admin=f"127.0.0.1:{admin}", balance=balance, message_timeout_s=1.0, answers=answers,
     )  # fmt: skip
     path = group.folder / f"envoy-{listen}.json"
     path.write_text(json.dumps(bootstrap(options)))

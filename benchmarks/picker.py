@@ -2,14 +2,15 @@
 
     python benchmarks/picker.py [--quick] [--json] [--preset late,push] [--trained]
 
-Everything runs on this machine: emulated engines in one process, Envoy with one thread, the picker in one process, the
-client here. Two floors are measured in the same run, in blocks that alternate with the picker's: Envoy's own round
-robin over the same engines, and a picker that thinks nothing, which shows what the protocol costs by itself; no two
-prompts are alike. `picks_per_s` is picks per CPU second of the picker's process: what saturates one core;
-`picks_per_wall_s` is what came through here with everything else on the same cores. The third part sends one seeded
-agent workload through Envoy's round robin, its least_request and the picker over a heterogeneous pool: without a
-predictor, and with `--trained` also with one that has learned from earlier prompts of the same kind; then the added
-latency is also that of a picker that predicts.
+Everything runs on this machine: emulated engines in one process, Envoy with one thread, the picker in one process,
+the client here. Two floors are measured in the same run, in blocks that alternate with the picker's: Envoy's own
+round robin over the same engines, and a picker that thinks nothing, which shows what the protocol costs by itself;
+no two prompts are alike. Answers are watched by a second filter, for which they do not wait; `added_inline_ms` is
+what it costs where they pass through the picker, as Gateway API has it. `picks_per_s` is picks per CPU second of
+the picker's process: what saturates one core; `picks_per_wall_s` is what came through here with everything else on
+the same cores. The third part sends one seeded agent workload through Envoy's round robin, its least_request and
+the picker over a heterogeneous pool: without a predictor, and with `--trained` also with one that has learned from
+earlier prompts of the same kind; then the added latency is also that of a picker that predicts.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import _http_suite as suite
 from _picker_front import IDLE, Front, front, page, ready_engines
 
-from swarmx.adapters.envoy.bootstrap import Balance
+from swarmx.adapters.envoy.bootstrap import Answers, Balance
 from swarmx.presets import PRESETS
 
 LOAD, SCALE, SEED = 0.75, 2.0, 11
@@ -107,11 +108,14 @@ def _session() -> aiohttp.ClientSession:
 async def cost(folder: Path, quick: bool, model: Path | None) -> dict[str, Any]:
     """Throughput and added latency over engines that answer at once."""
     blocks, seconds = (3, 4.0) if quick else (6, 10.0)
-    arms: dict[str, tuple[Balance, str, Path | None]] = {
-        "floor": ("round_robin", "", None), IDLE: ("picker", IDLE, None), "ours": ("picker", "push", None),
-    }  # fmt: skip
+    arms: dict[str, tuple[Balance, str, Path | None, Answers]] = {
+        "floor": ("round_robin", "", None, "watched"),
+        IDLE: ("picker", IDLE, None, "watched"),
+        "ours": ("picker", "push", None, "watched"),
+        "inline": ("picker", "push", None, "body"),
+    }
     if model is not None:
-        arms["predicting"] = ("picker", "push", model)
+        arms["predicting"] = ("picker", "push", model, "watched")
     count = len(suite.SPEEDS)
     ports = suite.free_ports(count + 4 * len(arms))
     took: dict[str, list[float]] = {name: [] for name in arms}
@@ -146,7 +150,7 @@ async def cost(folder: Path, quick: bool, model: Path | None) -> dict[str, Any]:
     return {
         "picks_per_s": round(picks / cpu), "picks_per_wall_s": round(picks / wall),
         "floor_per_wall_s": round(floor_done / seconds), "failed": failed,
-        "added_ms": added["ours"], "added_idle_ms": added[IDLE],
+        "added_ms": added["ours"], "added_inline_ms": added["inline"], "added_idle_ms": added[IDLE],
         **({"added_predicting_ms": added["predicting"]} if model is not None else {}),
         "floor_ms": {q: round(ms, 2) for q, ms in at_q["floor"].items()}, "n": len(took["ours"]),
     }  # fmt: skip

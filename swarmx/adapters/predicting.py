@@ -1,10 +1,9 @@
-"""Predictions beside the event loop: one thread, a time budget per call, something that always answers, a model that can
-change.
+"""Predictions beside the event loop: one thread, a time budget per call, something that always answers.
 
 Calls that come while one batch is predicted form the next. What the network cannot read within the budget gets the
 quantiles of its type, from the same model, and hears of the network's answer if that comes while the call still waits.
-When `swarmx train` or a trainer has put a new version into the model directory, it is loaded in the background and takes
-over between two batches.
+When `swarmx train` or a trainer has put a new version into the model directory, it is loaded in the background and
+takes over between two batches.
 """
 
 from __future__ import annotations

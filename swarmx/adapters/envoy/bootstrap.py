@@ -8,6 +8,8 @@ matter:
 - pickers are health-checked: only the owner of the queue is ready. In full duplex Envoy 1.40 fails a request whose
   picker dies or cannot be reached even under FailOpen, as parts of the body are on their way; once no picker is known
   to be healthy, requests go on. With buffered bodies FailOpen holds at any time
+- answers are watched by a second filter in observability mode: they never wait for the picker, and go on when it dies.
+  The first filter names the decision in a request header, so that the second knows whose answer it shows
 - dynamic metadata in `envoy.lb` are dropped unless the namespace is named in `receiving_namespaces`
 """
 
@@ -19,7 +21,7 @@ from typing import Any, Literal
 import yaml
 
 from swarmx.adapters.envoy.endpoints import endpoint_of
-from swarmx.adapters.envoy.replies import DESTINATION
+from swarmx.adapters.envoy.replies import DECISION, DESTINATION
 from swarmx.adapters.envoy.settings import PickerSettings
 
 _EXT = "type.googleapis.com/envoy.extensions"
@@ -29,7 +31,7 @@ _MUTATION = f"{_EXT}.http.early_header_mutation.header_mutation.v3.HeaderMutatio
 _POLICIES = f"{_EXT}.load_balancing_policies"
 _PROTOCOLS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
-Answers = Literal["body", "headers", "none"]
+Answers = Literal["watched", "body", "headers", "none"]
 Balance = Literal["picker", "round_robin", "least_request"]
 
 
@@ -39,7 +41,9 @@ class Bootstrap:
 
     balance : "picker", or one of Envoy's own policies without a picker (to compare with)
     duplex : FULL_DUPLEX_STREAMED bodies, as Gateway API has them, else BUFFERED
-    answers : what the picker sees of answers; "body" gives it tokens and usage
+    answers : what the picker sees of answers; "watched" and "body" give it tokens and usage, the latter with every
+        chunk passing through the picker, as Gateway API has it
+    receipts : put `x-swarmx-decision` on watched answers
     fail_open : requests go on to the pool when the picker does not answer
     """
 
@@ -51,6 +55,7 @@ class Bootstrap:
     cluster: Literal["override_host", "original_dst"] = "override_host"
     duplex: bool = True
     answers: Answers = "body"
+    receipts: bool = True
     message_timeout_s: float = 0.2
     fail_open: bool = True
     retries: int = 2
@@ -59,6 +64,8 @@ class Bootstrap:
 def bootstrap(options: Bootstrap) -> dict[str, Any]:
     """The configuration as YAML or JSON take it."""
     filters = [_ext_proc(options)] if options.balance == "picker" else []
+    if filters and options.answers == "watched":
+        filters.append(_watching(options))
     filters.append({"name": "envoy.filters.http.router", "typed_config": {"@type": f"{_HTTP}.router.v3.Router"}})
     clusters = [_pool(options)]
     if options.balance == "picker":
@@ -85,6 +92,7 @@ def bootstrap_text(settings: PickerSettings) -> str:
         cluster="override_host" if endpoints else "original_dst",
         duplex=proxy.duplex,
         answers=proxy.answers,
+        receipts=settings.receipts,
         message_timeout_s=proxy.message_timeout_s,
         fail_open=proxy.failure_mode == "FailOpen",
     )
@@ -99,7 +107,12 @@ def _listener(options: Bootstrap, filters: list[dict[str, Any]]) -> dict[str, An
     }
     if options.balance != "picker" or options.cluster == "original_dst":
         retry.pop("retry_host_predicate")
-    route = {"match": {"prefix": "/"}, "route": {"cluster": "pool", "timeout": "0s", "retry_policy": retry}}
+    route: dict[str, Any] = {
+        "match": {"prefix": "/"},
+        "route": {"cluster": "pool", "timeout": "0s", "retry_policy": retry},
+    }
+    if options.balance == "picker" and options.answers == "watched" and options.receipts:
+        route["response_headers_to_add"] = [{"header": {"key": DECISION, "value": f"%REQ({DECISION})%"}}]
     manager = {
         "@type": _HCM,
         "stat_prefix": "swarmx",
@@ -107,7 +120,7 @@ def _listener(options: Bootstrap, filters: list[dict[str, Any]]) -> dict[str, An
         "early_header_mutation_extensions": [
             {
                 "name": "envoy.http.early_header_mutation.header_mutation",
-                "typed_config": {"@type": _MUTATION, "mutations": [{"remove": DESTINATION}]},
+                "typed_config": {"@type": _MUTATION, "mutations": [{"remove": DESTINATION}, {"remove": DECISION}]},
             }
         ],
         "route_config": {"virtual_hosts": [{"name": "pool", "domains": ["*"], "routes": [route]}]},
@@ -119,30 +132,55 @@ def _listener(options: Bootstrap, filters: list[dict[str, Any]]) -> dict[str, An
 
 
 def _ext_proc(options: Bootstrap) -> dict[str, Any]:
+    """The filter that asks for an endpoint."""
     body = "FULL_DUPLEX_STREAMED" if options.duplex else "BUFFERED"
     answer = ("FULL_DUPLEX_STREAMED" if options.duplex else "STREAMED") if options.answers == "body" else "NONE"
-    trailers = "SEND" if options.duplex else "SKIP"
-    return {
-        "name": "envoy.filters.http.ext_proc",
-        "typed_config": {
-            "@type": f"{_HTTP}.ext_proc.v3.ExternalProcessor",
-            "failure_mode_allow": options.fail_open,
-            "message_timeout": f"{options.message_timeout_s:g}s",
-            "grpc_service": {"envoy_grpc": {"cluster_name": "picker", "authority": "picker"}},
-            "processing_mode": {
-                "request_header_mode": "SEND",
-                "response_header_mode": "SKIP" if options.answers == "none" else "SEND",
-                "request_body_mode": body,
-                "response_body_mode": answer,
-                "request_trailer_mode": trailers,
-                "response_trailer_mode": trailers if options.answers == "body" else "SKIP",
-            },
-            "response_attributes": [] if options.answers == "none" else ["upstream.address"],
-            "metadata_options": {
-                "forwarding_namespaces": {"untyped": ["envoy.lb", "envoy.lb.subset_hint"]},
-                "receiving_namespaces": {"untyped": ["envoy.lb"]},
-            },
+    trailers, unseen = "SEND" if options.duplex else "SKIP", options.answers in ("none", "watched")
+    return _filter(
+        "envoy.filters.http.ext_proc",
+        {
+            "request_header_mode": "SEND",
+            "response_header_mode": "SKIP" if unseen else "SEND",
+            "request_body_mode": body,
+            "response_body_mode": answer,
+            "request_trailer_mode": trailers,
+            "response_trailer_mode": trailers if options.answers == "body" else "SKIP",
         },
+        failure_mode_allow=options.fail_open,
+        message_timeout=f"{options.message_timeout_s:g}s",
+        response_attributes=[] if unseen else ["upstream.address"],
+        metadata_options={
+            "forwarding_namespaces": {"untyped": ["envoy.lb", "envoy.lb.subset_hint"]},
+            "receiving_namespaces": {"untyped": ["envoy.lb"]},
+        },
+    )
+
+
+def _watching(options: Bootstrap) -> dict[str, Any]:
+    """The filter that shows answers to the picker and waits for nothing."""
+    return _filter(
+        "swarmx.watching",
+        {
+            "request_header_mode": "SEND",
+            "response_header_mode": "SEND",
+            "request_body_mode": "NONE",
+            "response_body_mode": "STREAMED",
+            "request_trailer_mode": "SKIP",
+            "response_trailer_mode": "SKIP",
+        },
+        failure_mode_allow=True,
+        observability_mode=True,
+        deferred_close_timeout="0.5s",
+        response_attributes=["upstream.address"],
+    )
+
+
+def _filter(name: str, modes: dict[str, str], **more: Any) -> dict[str, Any]:
+    service = {"envoy_grpc": {"cluster_name": "picker", "authority": "picker"}}
+    kind = f"{_HTTP}.ext_proc.v3.ExternalProcessor"
+    return {
+        "name": name,
+        "typed_config": {"@type": kind, "grpc_service": service, "processing_mode": modes, **more},
     }
 
 

@@ -247,6 +247,7 @@ class Picker:
             s.proxy.hold_s,
             s.proxy.buffered_s,
             s.prefix_cache,
+            s.proxy.answers == "watched",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from swarmx.adapters.envoy.messages import OVERWRITE, pb
 from swarmx.adapters.envoy.ride import Refused
@@ -23,28 +23,38 @@ GO_ON_RESPONSE_BODY: Final[bytes] = _response(response_body=pb.BodyResponse()).S
 GO_ON_RESPONSE_TRAILERS: Final[bytes] = _response(response_trailers=pb.TrailersResponse()).SerializeToString()
 
 
-@lru_cache(maxsize=4096)
-def destination(endpoints: tuple[str, ...], in_body: bool) -> bytes:
+def destination(endpoints: tuple[str, ...], in_body: bool, decision: str | None = None) -> bytes:
     """Name the endpoints, in order of preference, in the header and, equal, in the dynamic metadata.
 
     in_body : as the answer to the request's body (buffered), else to its headers
+    decision : told in a header of the request, by which a watching stream knows whose answer it sees
     No endpoints: the proxy chooses by itself, and a destination that the client put into its request is removed.
     """
-    value = ",".join(endpoints)
-    if not endpoints:
-        common = pb.CommonResponse(header_mutation=pb.HeaderMutation(remove_headers=[DESTINATION]))
-        metadata = None
-    else:
-        header = pb.HeaderValue(key=DESTINATION, raw_value=value.encode())
-        option = pb.HeaderValueOption(header=header, append_action=OVERWRITE)
-        common = pb.CommonResponse(header_mutation=pb.HeaderMutation(set_headers=[option]), clear_route_cache=True)
+    return _destination(endpoints, in_body) if decision is None else _named(endpoints, in_body, decision)
+
+
+def _named(endpoints: tuple[str, ...], in_body: bool, decision: str | None) -> bytes:
+    value, metadata = ",".join(endpoints), None
+    mutation = pb.HeaderMutation() if endpoints else pb.HeaderMutation(remove_headers=[DESTINATION])
+    if endpoints:
+        mutation.set_headers.append(_set(DESTINATION, value))
         metadata = pb.Struct()
         metadata["envoy.lb"] = {DESTINATION: value}
+    if decision is not None:
+        mutation.set_headers.append(_set(DECISION, decision))
+    common = pb.CommonResponse(header_mutation=mutation, clear_route_cache=bool(endpoints))
     if in_body:
         whole = _response(request_body=pb.BodyResponse(response=common), dynamic_metadata=metadata)
     else:
         whole = _response(request_headers=pb.HeadersResponse(response=common), dynamic_metadata=metadata)
     return bytes(whole.SerializeToString())
+
+
+_destination = lru_cache(maxsize=4096)(lambda endpoints, in_body: _named(endpoints, in_body, None))
+
+
+def _set(key: str, value: str) -> Any:
+    return pb.HeaderValueOption(header=pb.HeaderValue(key=key, raw_value=value.encode()), append_action=OVERWRITE)
 
 
 def body_again(body: bytes, response: bool = False, last: bool = True) -> Iterator[bytes]:
@@ -60,9 +70,7 @@ def body_again(body: bytes, response: bool = False, last: bool = True) -> Iterat
 
 def decided(receipt: str) -> bytes:
     """Response headers with the receipt's id."""
-    header = pb.HeaderValue(key=DECISION, raw_value=receipt.encode())
-    mutation = pb.HeaderMutation(set_headers=[pb.HeaderValueOption(header=header, append_action=OVERWRITE)])
-    common = pb.CommonResponse(header_mutation=mutation)
+    common = pb.CommonResponse(header_mutation=pb.HeaderMutation(set_headers=[_set(DECISION, receipt)]))
     return bytes(_response(response_headers=pb.HeadersResponse(response=common)).SerializeToString())
 
 
@@ -73,13 +81,9 @@ def refused(refusal: Refused) -> bytes:
     headers = [("content-type", "application/json")]
     if refusal.retry_after_s is not None:
         headers.append(("retry-after", str(max(1, round(refusal.retry_after_s)))))
-    options = [
-        pb.HeaderValueOption(header=pb.HeaderValue(key=key, raw_value=value.encode()), append_action=OVERWRITE)
-        for key, value in headers
-    ]
     immediate = pb.ImmediateResponse(
         status=pb.HttpStatus(code=refusal.status),
-        headers=pb.HeaderMutation(set_headers=options),
+        headers=pb.HeaderMutation(set_headers=[_set(key, value) for key, value in headers]),
         body=json.dumps(error).encode(),
         details=f"swarmx_{refusal.status}",
     )

@@ -29,7 +29,7 @@ class Ride:
     lane : the scheduler that bound it; booked : whether it stands in the book
     address : where it was sent; fallbacks : addresses to try after that, in order
     seen : the replica as it was known at dispatch
-    woken : set when a decision came for a held call
+    woken : set when a decision came for a held call; watched : a stream that only watches shows its answer
     """
 
     call: Call
@@ -47,6 +47,7 @@ class Ride:
     answer: Answer = field(default_factory=Answer)
     woken: asyncio.Future[None] | None = None
     over: bool = False
+    watched: bool = False
 
     def record(self, status: Status, now: float, prompt: Literal["hash", "keep", "drop"] = "drop") -> CallRecord:
         """The finished call as a log keeps it; output tokens are 0 when the answer could not be read."""

@@ -21,6 +21,7 @@ from swarmx.adapters.envoy.messages import (
     pb,
 )
 from swarmx.adapters.envoy.pool import Pool
+from swarmx.adapters.envoy.seen import Watcher
 from swarmx.adapters.envoy.stream import Stream, StreamRules
 
 log = logging.getLogger(__name__)
@@ -74,13 +75,17 @@ class PickerServer:
         await self._server.stop(grace_s)
 
     async def _process(self, _: Any, context: Any) -> None:
-        stream = Stream(self.pool, self.rules, self._rng)
+        stream: Stream | Watcher | None = None
         try:
             while (message := await context.read()) is not grpc.aio.EOF:
+                if stream is None:
+                    watches = message.observability_mode
+                    stream = Watcher(self.pool) if watches else Stream(self.pool, self.rules, self._rng)
                 for answer in await stream.on(message):
                     await context.write(answer)
         finally:
-            stream.close()
+            if stream is not None:
+                stream.close()
 
     def status_of(self, service: str) -> int:
         """Health of a service name, as the endpoint picker protocol names them."""

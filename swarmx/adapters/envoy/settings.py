@@ -85,7 +85,8 @@ class ProxySettings(Settings):
     hold_s : longest time that a request is held in full duplex; buffered_hold_s : for buffered bodies, default 0.6 of
         message_timeout_s
     failure_mode : what the proxy does without a picker; for `--envoy`, in a cluster the InferencePool says it
-    duplex, answers : for `--envoy`: modes of the bodies
+    duplex, answers : how the proxy shows requests and answers, also for `--envoy`. "watched": a second filter shows
+        answers, which wait for nothing; "body", "headers", "none": the filter that asks shows so much of them
     """
 
     message_timeout_s: Positive = 0.2
@@ -96,7 +97,7 @@ class ProxySettings(Settings):
     admin: Address = "127.0.0.1:9901"
     pickers: Annotated[tuple[Address, ...], Field(min_length=1)] = ("127.0.0.1:9002",)
     duplex: bool = True
-    answers: Literal["body", "headers", "none"] = "body"
+    answers: Literal["watched", "body", "headers", "none"] = "body"
 
     @property
     def buffered_s(self) -> float:

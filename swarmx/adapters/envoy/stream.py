@@ -1,8 +1,8 @@
 """One external-processing stream, that is one HTTP request, from its headers to the end of its answer.
 
 Request: the headers' answer is withheld until the body is complete (full duplex), or the body's is (buffered); then the
-pool picks. Answer: status, first token, tokens and usage are read while the chunks pass on unchanged. A message is
-answered with zero or more messages; which ones is decided here, how they are carried is not.
+pool picks. The answer is seen as it passes (`seen`), here or in a stream that only watches. A message is answered with
+zero or more messages; which ones is decided here, how they are carried is not.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from swarmx.adapters.envoy.lanes import Allowed
 from swarmx.adapters.envoy.messages import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, NONE
 from swarmx.adapters.envoy.pool import Pool
 from swarmx.adapters.envoy.ride import Refused, Ride
+from swarmx.adapters.envoy.seen import Seen, leave_to_watcher
 from swarmx.adapters.prompts import prefix_blocks
-from swarmx.types import Call, Status
+from swarmx.types import Call
 
 SUBSET_NAMESPACE, SUBSET = "envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset"
-SERVED_NAMESPACE, SERVED = "envoy.lb", "x-gateway-destination-endpoint-served"
-UPSTREAM = "upstream.address"
 NO_ENDS = (
     "the proxy shows no bodies of answers (response_body_mode NONE), so ends of calls cannot be seen and no call is "
     "held back; set FULL_DUPLEX_STREAMED for answers too, or choose a preset that binds at once, such as push"
@@ -41,6 +40,7 @@ class StreamRules:
     share : of the requests whose endpoint is really set; the others are decided and recorded alone
     receipts : put `x-swarmx-decision` on answers
     tracks_prefixes : remember which endpoint has seen which beginning of a prompt, as engines cache them
+    watched : ends of answers are shown by streams that only watch
     hold_s, buffered_hold_s : longest time that an answer is withheld, in full duplex and for buffered bodies; the
         latter must stay below the proxy's message_timeout
     """
@@ -54,6 +54,7 @@ class StreamRules:
     hold_s: float = 30.0
     buffered_hold_s: float = 0.12
     tracks_prefixes: bool = True
+    watched: bool = False
 
 
 class Stream:
@@ -62,11 +63,12 @@ class Stream:
     def __init__(self, pool: Pool, rules: StreamRules, rng: Random) -> None:
         self.pool, self.rules, self.rng = pool, rules, rng
         self.ride: Ride | None = None
+        self.seen: Seen | None = None
         self.body_mode, self.response_mode = BUFFERED, NONE
         self._headers: dict[str, str] = {}
         self._body = bytearray()
         self._allowed: Allowed = None
-        self._picked = self._complete = False
+        self._picked = False
 
     async def on(self, message: Any) -> Sequence[bytes]:
         """The messages to send back for this one."""
@@ -82,20 +84,18 @@ class Stream:
         if kind == "response_body":
             return self._response_body(message.response_body)
         if kind == "response_trailers":
-            self._end()
+            if self.seen is not None:
+                self.seen.end()
             return (replies.GO_ON_RESPONSE_TRAILERS,)
         return ()
 
     def close(self) -> None:
-        """The stream is over: without a complete answer the client is gone, or nobody shows us answers.
-
-        A client that leaves on reading the last event of its stream was served.
-        """
+        """The stream is over, and with it the call, unless others watch its answer."""
         self._take_body()
-        if self.ride is None or self.ride.over:
-            return
-        seen_to_its_end = self._complete or self.ride.answer.done or (self.response_mode == NONE and self._picked)
-        self.pool.end(self.ride, self._status() if seen_to_its_end else "cancelled")
+        if self.seen is not None and not self.rules.watched:
+            self.seen.closed()
+        elif self.ride is not None:
+            leave_to_watcher(self.pool, self.ride)
 
     # ---- request ----
 
@@ -166,11 +166,12 @@ class Stream:
         except asyncio.CancelledError:
             self.pool.counters.add("closed_while_held")
             raise
-        self.ride = ride
+        self.ride, self.seen = ride, Seen(self.pool, ride, self.response_mode != NONE)
         self.pool.counters.add("picks")
         self.pool.counters.pick_s.observe(self.pool.clock() - began)
         acts = self.rules.share >= 1 or self.rng.random() < self.rules.share
-        return replies.destination((ride.address, *ride.fallbacks) if acts else (), in_body)
+        named = (ride.address, *ride.fallbacks) if acts else ()
+        return replies.destination(named, in_body, ride.call.id if self.rules.watched else None)
 
     def _may_hold_s(self) -> float:
         """How long the answer may be withheld. Holding is of use only where ends of answers are seen to free a slot.
@@ -180,7 +181,7 @@ class Stream:
         """
         if self.body_mode != FULL_DUPLEX:
             return self.rules.buffered_hold_s
-        if self.response_mode != NONE:
+        if self.response_mode != NONE or self.rules.watched:
             return self.rules.hold_s
         if self.pool.lanes.holds:
             self.pool.warn_once(NO_ENDS)
@@ -194,40 +195,18 @@ class Stream:
     # ---- answer ----
 
     def _response_headers(self, message: Any) -> Sequence[bytes]:
-        ride, headers = self.ride, message.response_headers
-        if ride is None:
+        if self.seen is None:
             return (replies.GO_ON_RESPONSE_HEADERS,)
-        status, content_type = _status_and_type(headers.headers)
-        ride.answer.begin(status, content_type)
-        if (address := served_of(message)) is not None:
-            self.pool.served_by(ride, address)
-        if headers.end_of_stream:
-            self._end()
-        elif ride.answer.ok and ride.answer.is_stream and self.response_mode == NONE:
-            self.pool.first_token(ride)  # engines send the headers of a stream with its first token
-        return (replies.decided(ride.call.id) if self.rules.receipts else replies.GO_ON_RESPONSE_HEADERS,)
+        self.seen.headers(message)
+        receipt = self.seen.ride.call.id
+        return (replies.decided(receipt) if self.rules.receipts else replies.GO_ON_RESPONSE_HEADERS,)
 
     def _response_body(self, body: Any) -> Sequence[bytes]:
-        ride = self.ride
-        if ride is not None and not ride.over:
-            if ride.answer.feed(body.body):
-                self.pool.first_token(ride)
-                self.pool.progress(ride)
-            if body.end_of_stream:
-                self._end()
+        if self.seen is not None:
+            self.seen.body(body)
         if self.response_mode == FULL_DUPLEX:
             return tuple(replies.body_again(body.body, response=True, last=body.end_of_stream))
         return (replies.GO_ON_RESPONSE_BODY,)
-
-    def _end(self) -> None:
-        self._complete = True
-        if self.ride is not None:
-            self.ride.answer.end()
-            self.pool.end(self.ride, self._status())
-
-    def _status(self) -> Status:
-        assert self.ride is not None
-        return "ok" if self.ride.answer.ok else "error"
 
 
 def subset_of(message: Any) -> Allowed:
@@ -239,25 +218,3 @@ def subset_of(message: Any) -> Allowed:
     if hint.WhichOneof("kind") == "string_value":  # some proxies write a comma list
         return frozenset(part.strip() for part in hint.string_value.split(",") if part.strip())
     return frozenset(value.string_value for value in hint.list_value.values)
-
-
-def served_of(message: Any) -> str | None:
-    """The endpoint that served the request, where the proxy says so: in metadata, or as a response attribute."""
-    spaces = message.metadata_context.filter_metadata
-    if SERVED_NAMESPACE in spaces and SERVED in spaces[SERVED_NAMESPACE].fields:
-        return str(spaces[SERVED_NAMESPACE].fields[SERVED].string_value)
-    for attributes in message.attributes.values():
-        if UPSTREAM in attributes.fields:
-            return str(attributes.fields[UPSTREAM].string_value)
-    return None
-
-
-def _status_and_type(header_map: Any) -> tuple[int, str]:
-    status, content_type = 200, ""
-    for header in header_map.headers:
-        if header.key == ":status":
-            text = header.value or header.raw_value.decode("ascii", "replace")
-            status = int(text) if text.isdigit() else 500
-        elif header.key == "content-type":
-            content_type = header.value or header.raw_value.decode("utf-8", "replace")
-    return status, content_type

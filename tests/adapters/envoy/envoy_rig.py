@@ -261,6 +261,7 @@ async def rig(
     """Everything started. proxy : fields of Bootstrap; first : filters before the picker's; dead : addresses in
     Envoy's pool where nobody listens"""
     backends = backends if backends is not None else [Backend("b1"), Backend("b2")]
+    settings.setdefault("proxy", {"answers": (proxy or {}).get("answers", "body")})
     picker = picker or Picker(settings_for((b.address for b in backends), **settings))
     records: list[CallRecord] = []
     written = picker.pool.on_record

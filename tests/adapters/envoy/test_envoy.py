@@ -18,10 +18,12 @@ from swarmx.types import Call, Prediction
 
 pytestmark = [pytest.mark.envoy, needs_envoy]
 BUFFERED = {"duplex": False}
-both_modes = pytest.mark.parametrize("proxy", [{"duplex": True}, BUFFERED], ids=["duplex", "buffered"])
+WATCHED = {"answers": "watched"}
+MODES = {"duplex": {}, "buffered": BUFFERED, "duplex, watched": WATCHED, "buffered, watched": BUFFERED | WATCHED}
+every_mode = pytest.mark.parametrize("proxy", MODES.values(), ids=MODES.keys())
 
 
-@both_modes
+@every_mode
 def test_a_call_goes_to_the_endpoint_that_the_picker_names(proxy: dict[str, object]) -> None:
     async def run() -> None:
         async with rig(proxy=proxy) as r:
@@ -51,7 +53,7 @@ def test_the_prompt_decides_where_engines_differ() -> None:
     asyncio.run(run())
 
 
-@both_modes
+@every_mode
 def test_a_large_body_arrives_unchanged(proxy: dict[str, object]) -> None:
     body = json.dumps({"prompt": "x" * 300_000}).encode()
 
@@ -63,7 +65,7 @@ def test_a_large_body_arrives_unchanged(proxy: dict[str, object]) -> None:
     asyncio.run(run())
 
 
-@both_modes
+@every_mode
 def test_tokens_pass_through_as_they_come_and_are_counted(proxy: dict[str, object]) -> None:
     async def run() -> None:
         async with rig(proxy=proxy) as r:
@@ -84,9 +86,10 @@ def test_tokens_pass_through_as_they_come_and_are_counted(proxy: dict[str, objec
     asyncio.run(run())
 
 
-def test_usage_is_read_from_a_whole_answer() -> None:
+@every_mode
+def test_usage_is_read_from_a_whole_answer(proxy: dict[str, object]) -> None:
     async def run() -> None:
-        async with rig() as r:
+        async with rig(proxy=proxy) as r:
             await r.post({"prompt": "hi", "tokens": 42}, {"x-swarmx-workflow-id": "w", "x-swarmx-tenant": "t"})
             await r.until(lambda: r.records)
             record = r.records[0]
@@ -96,9 +99,10 @@ def test_usage_is_read_from_a_whole_answer() -> None:
     asyncio.run(run())
 
 
-def test_a_call_is_held_until_an_endpoint_is_free() -> None:
+@pytest.mark.parametrize("answers", ["body", "watched"])
+def test_a_call_is_held_until_an_endpoint_is_free(answers: str) -> None:
     async def run() -> None:
-        async with rig() as r:
+        async with rig(proxy={"answers": answers}) as r:
             replies = await asyncio.gather(*(r.post({"prompt": "hi", "sleep": 0.4}) for _ in range(6)))
             assert all(reply.status == 200 for reply in replies)
             assert [b.most for b in r.backends] == [1, 1]  # nobody ever queued at an endpoint
@@ -130,7 +134,7 @@ def test_without_answers_bodies_nothing_is_held_and_a_sentence_says_why(caplog: 
     assert sum("no call is held back" in record.message for record in caplog.records) == 1
 
 
-@both_modes
+@every_mode
 def test_low_priority_is_shed_with_429_when_the_pool_is_saturated(proxy: dict[str, object]) -> None:
     async def run() -> None:
         async with rig(
@@ -184,7 +188,7 @@ def test_a_subset_without_an_eligible_endpoint_is_503(hint: tuple[str, ...]) -> 
     asyncio.run(run())
 
 
-@both_modes
+@every_mode
 def test_a_body_that_is_no_json_reaches_the_engine_which_says_so(proxy: dict[str, object]) -> None:
     async def run() -> None:
         async with rig(proxy=proxy) as r:
@@ -198,19 +202,19 @@ def test_a_body_that_is_no_json_reaches_the_engine_which_says_so(proxy: dict[str
     asyncio.run(run())
 
 
-@both_modes
+@every_mode
 def test_an_oversized_body_is_413(proxy: dict[str, object]) -> None:
     async def run() -> None:
         async with rig(proxy=proxy, max_body_bytes=100_000) as r:
             reply = await r.post({"prompt": "x" * 200_000})
             assert reply.status == 413
             assert (await r.post({"prompt": "x"})).status == 200
-            assert not r.picker.pool.rides
+            await r.until(lambda: not r.picker.pool.rides)
 
     asyncio.run(run())
 
 
-@both_modes
+@every_mode
 def test_bodies_that_are_held_together_are_bounded(proxy: dict[str, object]) -> None:
     async def run() -> None:
         async with rig([Backend("b1")], proxy, max_bodies_bytes=250_000) as r:

@@ -16,19 +16,23 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import ClientSession, ClientTimeout, web
-from envoy_rig import Backend, free_port, held_port, needs_envoy, picker_seen, rig, running_envoy, serving
+from envoy_rig import Backend, free_port, held_port, needs_envoy, picker_seen, rig, running_envoy, serving, settings_for
 
 from swarmx.adapters.envoy.bootstrap import Bootstrap
+from swarmx.adapters.envoy.picker import Picker
 
 pytestmark = [pytest.mark.envoy, needs_envoy]
+shown = pytest.mark.parametrize("answers", ["body", "watched"])
 
 
-def test_the_proxy_walks_the_list_when_the_first_endpoint_is_dead() -> None:
+@shown
+def test_the_proxy_walks_the_list_when_the_first_endpoint_is_dead(answers: str) -> None:
     async def run() -> None:
         alive, nobody = Backend("alive"), held_port()
         gone = f"127.0.0.1:{nobody.getsockname()[1]}"
         rows = [{"url": f"http://{gone}", "speed": 100.0}, {"url": f"http://{alive.address}"}]
-        async with rig([alive], dead=(gone,), replicas=rows, scheduler={"preset": "push"}) as r:
+        push = {"preset": "push"}
+        async with rig([alive], {"answers": answers}, dead=(gone,), replicas=rows, scheduler=push) as r:
             reply = await r.post({"prompt": "x"})
             assert (reply.status, reply.backend) == (200, "alive")
             assert reply.json["destination"] == f"{gone},{alive.address}"
@@ -74,9 +78,10 @@ def test_a_dead_picker(fail_open: bool, wanted: int, duplex: bool) -> None:
     asyncio.run(run())
 
 
-def test_a_client_that_leaves_while_its_call_is_held_frees_its_place() -> None:
+@shown
+def test_a_client_that_leaves_while_its_call_is_held_frees_its_place(answers: str) -> None:
     async def run() -> None:
-        async with rig([Backend("b1")]) as r:
+        async with rig([Backend("b1")], {"answers": answers}) as r:
             first = asyncio.create_task(r.post({"prompt": "x", "sleep": 0.6}))
             await r.until(lambda: r.backends[0].inside == 1)
             leaving = asyncio.create_task(r.post({"prompt": "x"}))
@@ -92,9 +97,10 @@ def test_a_client_that_leaves_while_its_call_is_held_frees_its_place() -> None:
     asyncio.run(run())
 
 
-def test_a_client_that_leaves_in_the_middle_of_an_answer_is_cancelled_there() -> None:
+@shown
+def test_a_client_that_leaves_in_the_middle_of_an_answer_is_cancelled_there(answers: str) -> None:
     async def run() -> None:
-        async with rig([Backend("b1")]) as r:
+        async with rig([Backend("b1")], {"answers": answers}) as r:
             body = {"prompt": "x", "stream": True, "tokens": 100, "gap": 0.05}
             async with r.client.post(r.url + "/v1/completions", json=body) as got:
                 await got.content.readany()
@@ -105,12 +111,12 @@ def test_a_client_that_leaves_in_the_middle_of_an_answer_is_cancelled_there() ->
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("answers", ["body", "headers"])
+@pytest.mark.parametrize("answers", ["body", "headers", "watched"])
 def test_a_client_that_leaves_at_the_end_of_its_stream_was_served(answers: str) -> None:
     """Many clients close their connection on reading the last event, before the server has."""
 
     async def run() -> None:
-        async with rig([Backend("b1")], {"answers": answers, "duplex": answers == "body"}) as r:
+        async with rig([Backend("b1")], {"answers": answers, "duplex": answers != "headers"}) as r:
             body = {"prompt": "x", "stream": True, "tokens": 5, "linger": 10}
             async with r.client.post(r.url + "/v1/completions", json=body) as got:
                 async for line in got.content:
@@ -119,9 +125,58 @@ def test_a_client_that_leaves_at_the_end_of_its_stream_was_served(answers: str) 
                         break
             await r.until(lambda: not r.picker.pool.rides)
             assert [record.status for record in r.records] == ["ok"]
-            assert r.records[0].output_tokens == (5 if answers == "body" else 0)
+            assert r.records[0].output_tokens == (0 if answers == "headers" else 5)
             assert not r.picker.lanes.cluster.flights
             await r.until(lambda: r.backends[0].left == 1)  # and the engine hears of it
+
+    asyncio.run(run())
+
+
+def test_a_watched_answer_outlives_the_picker() -> None:
+    async def run() -> None:
+        async with rig([Backend("b1")], {"answers": "watched"}) as r:
+            body = {"prompt": "x", "stream": True, "tokens": 20, "gap": 0.05}
+            async with r.client.post(r.url + "/v1/completions", json=body) as got:
+                first = await got.content.readany()
+                await r.picker.server.drain(0)
+                whole = first + await got.content.read()
+            assert whole.count(b'"choices":[{') == 20 and whole.endswith(b"data: [DONE]\n\n")
+
+    asyncio.run(run())
+
+
+def test_calls_that_nobody_watches_are_given_up_and_a_sentence_says_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The picker is told that answers are watched, the proxy has no second filter."""
+    monkeypatch.setattr("swarmx.adapters.envoy.seen.FOLLOWS_S", 0.3)
+
+    async def run() -> None:
+        backend = Backend("b1")
+        settings = settings_for((backend.address,), proxy={"answers": "watched"})
+        async with rig([backend], {"answers": "none"}, Picker(settings)) as r:
+            replies = await asyncio.gather(*(r.post({"prompt": "x"}) for _ in range(3)))
+            assert [reply.status for reply in replies] == [200, 200, 200]
+            await r.until(lambda: not r.picker.pool.rides)
+            assert [record.status for record in r.records] == ["cancelled"] * 3
+            assert not r.picker.lanes.cluster.flights
+
+    asyncio.run(run())
+    assert sum("no watching stream" in record.message for record in caplog.records) == 1
+
+
+def test_a_client_cannot_have_its_answer_taken_for_anothers() -> None:
+    """The header that tells a watching stream whose answer it sees is removed from what clients send."""
+
+    async def run() -> None:
+        async with rig([Backend("b1"), Backend("b2")], {"answers": "watched", "fail_open": True}) as r:
+            slow = asyncio.create_task(r.post({"prompt": "x", "sleep": 0.5}, {"x-swarmx-call-id": "mine"}))
+            await r.until(lambda: "mine" in r.picker.pool.rides)
+            said = await r.post({"prompt": "x", "tokens": 9}, {"x-swarmx-decision": "mine"})
+            assert said.status == 200 and said.headers["x-swarmx-decision"] != "mine"
+            assert (await slow).headers["x-swarmx-decision"] == "mine"
+            await r.until(lambda: not r.picker.pool.rides)
+            assert {record.call_id == "mine": record.output_tokens for record in r.records} == {True: 3, False: 9}
 
     asyncio.run(run())
 
