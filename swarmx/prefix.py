@@ -46,9 +46,13 @@ class PrefixIndex:
 
     def set_replicas(self, old: Sequence[int | None], kv_tokens: Iterable[float]) -> None:
         """The replicas are now these: `old[i]` is the former index of replica i, None when it is new."""
+        kept = len(self._idle)
+        stay = list(old[:kept]) == list(range(kept)) and all(j is None for j in old[kept:])
         self._idle = [OrderedDict() if j is None else self._idle[j] for j in old]
         self._counts = [{} if j is None else self._counts[j] for j in old]
         self._capacity = [max(1, min(int(kv // self.block_tokens), self.most_blocks)) for kv in kv_tokens]
+        if stay:  # the bits mean what they meant; a new replica holds nothing
+            return
         self._holders, self._running = {}, {}
         for i, (idle, counts) in enumerate(zip(self._idle, self._counts, strict=True)):
             for block in (*idle, *counts):

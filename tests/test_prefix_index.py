@@ -86,3 +86,28 @@ def test_a_replica_that_stays_keeps_its_blocks_when_others_come_and_go() -> None
     index.start(1, (7,))
     index.set_replicas([None, 1, None], [100.0] * 3)
     assert index.cached((7,)).tolist() == [0.0, 1.0, 0.0]
+
+
+@given(
+    held=st.lists(st.tuples(st.integers(0, 2), PROMPTS, st.booleans()), max_size=20),
+    old=st.lists(st.sampled_from([None, 0, 1, 2]), max_size=5).filter(
+        lambda old: len({j for j in old if j is not None}) == sum(j is not None for j in old)
+    ),
+    probe=PROMPTS,
+)
+def test_replicas_keep_what_they_hold_wherever_they_stand(
+    held: list[tuple[int, list[int], bool]], old: list[int | None], probe: list[int]
+) -> None:
+    index = PrefixIndex(block_tokens=2)
+    index.set_replicas([None, None, None], [1e6] * 3)
+    for replica, prompt, runs in held:
+        index.start(replica, block_hashes(prompt, 2))
+        if not runs:
+            index.end(replica, block_hashes(prompt, 2))
+    blocks = block_hashes(probe, 2)
+    before = index.cached(blocks).tolist(), index.live(blocks).tolist()
+    for moved in (old, list(range(len(old))), [*range(len(old)), None]):  # then the same ones, then one more
+        index.set_replicas(moved, [1e6] * len(moved))
+        wanted = [[0.0 if j is None else depths[j] for j in moved] for depths in before]
+        assert [index.cached(blocks).tolist(), index.live(blocks).tolist()] == wanted
+        before = wanted[0], wanted[1]
