@@ -66,6 +66,7 @@ async def many_calls(url: str, pid: int, calls: int) -> list[int]:
                         raise RuntimeError(f"call {number}: {answer.status} {raw[:200]!r}")
                 if number % (calls // CHECKPOINTS) == calls // CHECKPOINTS - 1:
                     seen.append(rss(pid))
+                    print(f"{number + 1} calls: {seen[-1] / MIB:.0f} MiB", file=sys.stderr, flush=True)
 
         await asyncio.gather(*(client() for _ in range(AT_ONCE)))
     return seen
@@ -121,6 +122,7 @@ async def measured(calls: int, streams: int, rounds: int, log: bool) -> dict[str
         for i in range(rounds if streams else 0):
             found = await silent_streams(url, child.pid, streams, calls + i * streams)
             row["rounds_mib"].append({k: round(v / MIB, 1) for k, v in found.items()})
+            print(f"{streams} streams: {row['rounds_mib'][-1]}", file=sys.stderr, flush=True)
         return row
 
 
