@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import aiohttp
@@ -86,3 +87,31 @@ async def test_the_champion_is_swapped_while_calls_come_and_records_hold_embeddi
     sha = read_manifest(models[0])["files"]["encoder.onnx"]
     examples = examples_of(records, TextEncoder.load(models[0]), sha, 0)
     assert all(example.can_teach for example in examples)
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_a_model_that_is_trained_anew_takes_over_without_a_registry(
+    models: tuple[Path, Path], tmp_path: Path
+) -> None:
+    here = tmp_path / "model"
+    shutil.copytree(models[0], here)
+    async with mocks(1) as replicas, aiohttp.ClientSession() as http:
+        pool = PoolSettings.model_validate({"replicas": [{"url": replicas[0].url, "slots": 4}]})
+        predictor = PredictorSettings(kind="local", path=here, budget_s=5.0)
+        gateway = Gateway(GatewaySettings(pools={"mock": pool}, server=server_settings({}), predictor=predictor))
+        await gateway.start()
+        run = Running(gateway, replicas, http)
+        try:
+            assert (await run.chat("Name a bee"))[0] == 200
+            assert gateway.state.predictor is not None
+            before = gateway.state.predictor.predictor
+            here.rename(tmp_path / "old")
+            shutil.copytree(models[1], tmp_path / "new")
+            (tmp_path / "new").rename(here)
+            await until(lambda: gateway.state.predictor.predictor is not before, timeout_s=30)
+            assert (await run.chat("Name another bee"))[0] == 200
+            assert "swarmx_model_swaps 1.0" in gateway.state.metrics.text().decode()
+        finally:
+            await run.openai.close()
+            await gateway.stop()
