@@ -26,6 +26,8 @@ def reporting(quiet: bool = False) -> Iterator[Callable[[str, float], None]]:
 
         def report(step: str, done: float) -> None:
             if step not in steps:
+                for earlier in steps.values():  # a step that ended early is over when the next one begins
+                    bars.update(earlier, completed=1.0)
                 steps[step] = bars.add_task(step, total=1.0)
             bars.update(steps[step], completed=done)
 
