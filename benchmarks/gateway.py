@@ -6,7 +6,7 @@ Latency is measured with one request at a time, direct and through the gateway i
 `added_ms` is the median of the paired differences, and the difference of the 99th percentiles. CPU is user and system
 time of the gateway's process at 200 requests a second, measured in turns of one second for all configurations, so that
 other work on the machine troubles all alike; the row is the median of the turns. `features` has one thing more or less
-in each row, and a bare aiohttp proxy as the floor. `--quick` leaves the other features and the other routers out.
+in each row, and a bare aiohttp proxy as the floor. `--quick` leaves the other features and routers out, but for the bare proxy.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ async def costs(n: int, turns: int, names: set[str] | None = None) -> dict[str, 
 def run(quick: bool = False, data: str | None = None) -> dict[str, Any]:
     """The figures of the module's docstring. data : unused, every benchmark has it"""
     if quick:
-        features = asyncio.run(costs(300, 4, {"late"}))
+        features = asyncio.run(costs(300, 4, {"late", "bare aiohttp proxy"}))
         compared = peers.run(True, runs=40, scale=1.0, only=("swarmx late", "swarmx LED"))
     else:
         features = asyncio.run(costs(1500, 10))
