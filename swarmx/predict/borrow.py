@@ -1,6 +1,6 @@
 """A model that the log did not hold borrows the known ones' predictions, widened by how much those differ.
 
-The head reads an unknown model as no model, which is the mean of the known ones. What it cannot know is by how much the
+The head reads an unknown model as the known ones' mixture in the log. What it cannot know is by how much the
 new one writes more or less; the known ones' own offsets say how much that may be. Numpy only.
 """
 

@@ -90,6 +90,7 @@ def _fit_ridges(
     embedding, counts, types, models, ids, weights = inputs
     first = distinct(features.texts)[0]
     heads.basis.fit(embedding[first], counts[first], config.seed)
+    heads.basis.usual.copy_(_shares(models, len(heads.basis.usual)))
     heads.idf.copy_(idf_of(features, first))
     grams = hashed(ids.numpy(), (weights * heads.idf[ids]).numpy())
     wide, sight, blind = seen_of(heads, embedding, counts, types, models)
@@ -103,6 +104,11 @@ def _fit_ridges(
     typed = np.where((types > 0).numpy()[:, None], typed, untyped)  # the second ridge answers for calls without type
     ridge = torch.from_numpy(np.concatenate((typed, untyped))).float()
     return ridge, torch.cat((sight, blind)), found.r2.reshape(2, targets)
+
+
+def _shares(ids: Tensor, size: int) -> Tensor:
+    """(size,) how often each id from 1 occurs among (N,)."""
+    return torch.bincount(ids, minlength=size + 1)[1:].to(torch.float32) / max(len(ids), 1)
 
 
 def scales_of(columns: Mapping[str, slice], targets: int) -> list[Array]:

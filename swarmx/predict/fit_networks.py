@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from swarmx.predict.checkpoint import Checkpoint
-from swarmx.predict.network import Heads, pinball
+from swarmx.predict.network import Heads
 from swarmx.quantiles import LEVELS
 
 Progress = Callable[[str, float], None]  # what is done, share of it in [0, 1]
@@ -181,3 +182,13 @@ def _keep_better(state: Training, now: Tensor) -> None:
         state.kept[name][better] = value[better]
     state.best = torch.where(better, now, state.best)
     state.since = 0 if bool(better.any()) else state.since + 1
+
+
+def pinball(log_values: Tensor, observed: Tensor, levels: Tensor, weights: Tensor) -> Tensor:
+    """Weighted pinball loss summed over levels, (…), of log values (…, K) against observed logs (…).
+
+    Koenker and Bassett (1978), Regression Quantiles.
+    """
+    gap = observed[..., None] - log_values
+    loss: Tensor = ((levels * gap + functional.relu(-gap)) * weights).sum(-1)
+    return loss

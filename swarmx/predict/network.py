@@ -97,6 +97,7 @@ class Basis(nn.Module):
 
     label_scale, count_scale = 0.8, 0.08
     axis: Tensor
+    usual: Tensor
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
@@ -104,6 +105,7 @@ class Basis(nn.Module):
         self.counted = Kernel(len(COUNTS), config.count_landmarks, width=1.0)
         self.text = Kernel(config.embedding, config.landmarks, width=2.0)
         self.register_buffer("axis", torch.zeros(config.embedding, min(config.axes, config.embedding)))
+        self.register_buffer("usual", torch.zeros(config.models))  # share of each model in the log
 
     @property
     def columns(self) -> dict[str, slice]:
@@ -132,7 +134,8 @@ class Basis(nn.Module):
 
     def forward(self, embedding: Tensor, counts: Tensor, type_id: Tensor, model_id: Tensor) -> tuple[Tensor, Tensor]:
         """Ridge features (N, D) and what the MLP sees of them (N, M)."""
-        labels = torch.cat((one_hot(type_id, self.config.types), one_hot(model_id, self.config.models)), dim=1)
+        model = one_hot(model_id, self.config.models) + (model_id == 0)[:, None] * self.usual  # unknown: their mixture
+        labels = torch.cat((one_hot(type_id, self.config.types), model), dim=1)
         counted = self.counted.standard(counts)
         wide, seen = [labels * self.label_scale, counted * self.count_scale], [labels, counted]
         if self.counted.marks:
@@ -281,15 +284,6 @@ def deviation(x: Tensor) -> Tensor:
 def one_hot(ids: Tensor, size: int) -> Tensor:
     """(N,) ids 0..size -> (N, size); id 0 becomes the zero row."""
     return (ids[:, None] == torch.arange(1, size + 1, device=ids.device)).to(torch.float32)
-
-
-def pinball(log_values: Tensor, observed: Tensor, levels: Tensor, weights: Tensor) -> Tensor:
-    """Weighted pinball loss summed over levels, (…), of log values (…, K) against observed logs (…).
-
-    Koenker and Bassett (1978), Regression Quantiles.
-    """
-    gap = observed[..., None] - log_values
-    return ((levels * gap + functional.relu(-gap)) * weights).sum(-1)
 
 
 def level_weights(levels: Sequence[float] | NDArray[np.float64] = LEVELS) -> NDArray[np.float64]:

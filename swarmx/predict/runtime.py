@@ -70,6 +70,7 @@ class Predictor:
         self.version: str = manifest["version"]
         self._types = {name: i + 1 for i, name in enumerate(manifest["types"])}
         self._models = {name: i + 1 for i, name in enumerate(manifest["models"])}
+        self._unknown = int(len(self._models) == 1)  # what one model has taught holds for any name; else their mixture
         self._inputs = set() if heads is None else {item.name for item in heads.get_inputs()}
         self._grams: int | None = manifest.get("grams")  # the most frequent ones, where it was trained on no more
         self._spread = manifest.get("model_spread", {})  # of each target's log between the log's models
@@ -211,7 +212,7 @@ class Predictor:
         types = np.array([self._types.get(kind, 0) for kind, _ in found.labels], np.int64).reshape(-1)
         feed = {
             "embedding": embedding, "counts": found.counts[:, : self._counts], "type_id": types,
-            "model_id": np.array([self._models.get(model, 0) for _, model in found.labels], np.int64).reshape(-1),
+            "model_id": np.array([self._models.get(m, self._unknown) for _, m in found.labels], np.int64).reshape(-1),
             "gram_ids": found.gram_ids[:, : self._grams].astype(np.int64, copy=False),
             "gram_weights": found.gram_weights[:, : self._grams],
         }  # fmt: skip

@@ -55,3 +55,21 @@ def test_an_unknown_model_borrows_wider_grids_and_says_so(tmp_path: Path, make_l
     width = [np.log1p(p.tokens.at(0.95)) - np.log1p(p.tokens.at(0.5)) for p in (short, long, new)]
     assert width[2] > max(width[:2])
     assert short.tokens.at(0.5) < new.tokens.at(0.5) < long.tokens.at(0.5)
+    between = 0.5 * (np.log1p(short.tokens.at(0.5)) + np.log1p(long.tokens.at(0.5)))
+    apart = np.log1p(long.tokens.at(0.5)) - np.log1p(short.tokens.at(0.5))
+    assert abs(np.log1p(new.tokens.at(0.5)) - between) < apart / 4, "half of the log is of each"
+
+
+@pytest.mark.slow
+def test_what_one_model_has_taught_is_told_under_any_name(tmp_path: Path, make_log: MakeLog) -> None:
+    """A pool is often called otherwise than the model of the log; nothing is known of how another one would differ."""
+    train(make_log(300), tmp_path / "m", TrainConfig(fit=FitConfig(epochs=4, hidden=16), plots=False))
+    predictor = Predictor.load(tmp_path / "m")
+    prompts = [f"Write a long story about {word}." for word in ("tea", "rivers", "bees")]
+    own, other = (
+        predictor.predict([Call(f"{name}{i}", name, 0.0, prompt=prompt) for i, prompt in enumerate(prompts)])
+        for name in (make_log(1)[0].model, "another-name")
+    )
+    for a, b in zip(own, other, strict=True):
+        assert b.source == "neural"
+        assert b.tokens.values.tolist() == a.tokens.values.tolist()

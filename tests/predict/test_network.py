@@ -8,8 +8,8 @@ from swarmx.commands.train import _weights
 from swarmx.errors import BadInput
 from swarmx.predict.features import BUCKETS, COUNTS
 from swarmx.predict.fit import weigh
-from swarmx.predict.fit_networks import Rows
-from swarmx.predict.network import HeadConfig, Heads, level_weights, pinball, stretched
+from swarmx.predict.fit_networks import Rows, pinball
+from swarmx.predict.network import HeadConfig, Heads, level_weights, stretched
 from swarmx.quantiles import LEVELS
 
 
