@@ -1,6 +1,6 @@
 """The endpoint picker behind a real Envoy: cost per pick, added latency, and what its choices are worth.
 
-    python benchmarks/picker.py [--quick] [--json] [--preset late,push] [--trained]
+    python benchmarks/picker.py [--quick] [--json] [--preset late,push] [--trained] [--load 0.9]
 
 Everything runs on this machine: emulated engines in one process, Envoy with one thread, the picker in one process,
 the client here. Two floors are measured in the same run, in blocks that alternate with the picker's: Envoy's own
@@ -168,9 +168,11 @@ def train(folder: Path) -> Path:
     return out
 
 
-async def worth(folder: Path, quick: bool, presets: Sequence[str], model: Path | None) -> dict[str, dict[str, Any]]:
+async def worth(
+    folder: Path, quick: bool, presets: Sequence[str], model: Path | None, load: float
+) -> dict[str, dict[str, Any]]:
     """One seeded agent workload over a heterogeneous pool, router by router; engines start anew for each."""
-    rate = LOAD * suite.capacity_per_s(SCALE) / 4.5  # calls per workflow on average
+    rate = load * suite.capacity_per_s(SCALE) / 4.5  # calls per workflow on average
     runs = suite.workload(SEED, 120 if quick else 320, rate)
     warm = len(runs) // 5
     rows: dict[str, dict[str, Any]] = {}
@@ -196,21 +198,23 @@ async def worth(folder: Path, quick: bool, presets: Sequence[str], model: Path |
     return rows
 
 
-def run(quick: bool = False, presets: Sequence[str] = ("late",), trained: bool = False) -> dict[str, Any]:
-    """Everything, as `swarmx bench picker` prints it."""
+def run(
+    quick: bool = False, presets: Sequence[str] = ("late",), trained: bool = False, load: float = LOAD
+) -> dict[str, Any]:
+    """Everything, as `swarmx bench picker` prints it. load : of the pool in the agent workload"""
     if "llmd_predicted" in PRESETS and "llmd_predicted" not in presets:
         presets = (*presets, "llmd_predicted")
 
     async def all_of_it(folder: Path) -> dict[str, Any]:
         model = train(folder) if trained else None
         spent = await cost(folder, quick, model)
-        rows = await worth(folder, quick, presets, model)
+        rows = await worth(folder, quick, presets, model, load)
         p99 = {name: row["workflow_p99_s"] for name, row in rows.items()}
         ours = [name for name in (presets[0], presets[0] + TRAINED) if name in rows]
         others = [name for name in rows if name not in ours]
         ratio = {f"{mine}_vs_{name}": round(p99[mine] / p99[name], 3) for mine in ours for name in others}
         lost = sum(row["lost"] for row in rows.values())
-        meta = {"load": LOAD, "speeds": suite.SPEEDS, "slots": suite.SLOTS, "seed": SEED}
+        meta = {"load": load, "speeds": suite.SPEEDS, "slots": suite.SLOTS, "seed": SEED}
         failed = spent["failed"] + lost
         return {**spent, "failed": failed, "p99_ratio": ratio, "workload": rows, "meta": meta}
 
@@ -224,8 +228,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON on one line")
     parser.add_argument("--preset", default="late", help="presets of the picker, the first one is compared")
     parser.add_argument("--trained", action="store_true", help="add an arm with a trained predictor")
+    parser.add_argument("--load", type=float, default=LOAD, help="offered work over capacity in the agent workload")
     arguments = parser.parse_args()
-    result = run(arguments.quick, tuple(arguments.preset.split(",")), arguments.trained)
+    result = run(arguments.quick, tuple(arguments.preset.split(",")), arguments.trained, arguments.load)
     print(json.dumps(result, indent=None if arguments.json else 2))
 
 
