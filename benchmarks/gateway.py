@@ -6,7 +6,7 @@ Latency is measured with one request at a time, direct and through the gateway i
 `added_ms` is the median of the paired differences, and the difference of the 99th percentiles. CPU is user and system
 time of the gateway's process at 200 requests a second, measured in turns of one second for all configurations, so that
 other work on the machine troubles all alike; the row is the median of the turns. `features` has one thing more or less
-in each row, and a bare aiohttp proxy as the floor. `--quick` leaves the other features and routers out, but for the bare proxy.
+in each row, and a bare aiohttp proxy as the floor. `--quick` leaves the other features and the other routers out.
 """
 
 from __future__ import annotations
