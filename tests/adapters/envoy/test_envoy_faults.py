@@ -239,9 +239,8 @@ def test_metrics_pages_that_hang_lie_or_flood_delay_no_request() -> None:
             assert sorted(reply.took_s for reply in replies)[20] < 0.1
             with_load = {b.name for b in backends if known[b.address].load is not None}
             assert with_load == {"tells"}
-            text = r.picker.counters.text()
-            for reason in ("timeout", "bad_page", "no_load"):
-                assert f'scrape_failures_total{{reason="{reason}"}}' in text
+            said = [f'scrape_failures_total{{reason="{reason}"}}' for reason in ("timeout", "bad_page", "no_load")]
+            await r.until(lambda: all(line in r.picker.counters.text() for line in said))
             async with r.client.get(f"http://127.0.0.1:{r.picker.pages_port}/healthz") as got:
                 assert got.status == 200
 
