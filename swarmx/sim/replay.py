@@ -115,8 +115,9 @@ def fidelity(
     """Replay a log on the same replicas and compare: call latency, time to first token, workflow latency.
 
     cluster : its replica ids are the log's
-    arrivals : "recorded": every call arrives when it did; "graph": only workflows do, later calls follow from their
-        parents' simulated ends, so that errors add up along a workflow
+    arrivals : "recorded": every call is sent to its replica when it was, and what it waited before that is added as
+        recorded; "graph": only workflows arrive when they did, later calls follow from their parents' simulated ends,
+        so that errors add up along a workflow, and every call is sent at once
     Raises BadInput when a call names a replica that the cluster lacks, or none.
     """
     model = cluster.replicas[0].model
@@ -136,12 +137,18 @@ def fidelity(
     workload = Workload(tuple(workflows))
     table = simulate(workload, cluster, AsRecorded(replica_of), None, timing)
     rows = [records[c.record_index] for c in workload.calls()]
-    return _compare(rows, table), table
+    held = [_sent_s(r) - r.arrival_s if arrivals == "recorded" else 0.0 for r in rows]
+    return _compare(rows, table, np.array(held)), table
+
+
+def _sent_s(record: CallRecord) -> float:
+    """When the call was sent to its replica; a router may have held it since it arrived."""
+    return record.arrival_s if record.dispatched_s is None else record.dispatched_s
 
 
 def _flat(workflows: Sequence[SimWorkflow], records: Sequence[CallRecord], start: float) -> list[SimWorkflow]:
-    """Every call a workflow of its own, arriving when the log says."""
-    calls = [(records[c.record_index].arrival_s - start, w, c) for w in workflows for c in w.calls]
+    """Every call a workflow of its own, sent when the log says."""
+    calls = [(_sent_s(records[c.record_index]) - start, w, c) for w in workflows for c in w.calls]
     calls.sort(key=lambda x: (x[0], x[2].record_index))
     return [
         SimWorkflow(f"{w.id}/{c.key}", max(t, 0.0), (replace(c, parents=(), delay_s=0.0),), w.tenant, w.priority)
@@ -149,15 +156,18 @@ def _flat(workflows: Sequence[SimWorkflow], records: Sequence[CallRecord], start
     ]
 
 
-def _compare(rows: Sequence[CallRecord], table: CallTable) -> list[Fidelity]:
+def _compare(rows: Sequence[CallRecord], table: CallTable, held_s: NDArray[np.float64]) -> list[Fidelity]:
+    """held_s : (calls,) what each waited before it was sent, which the table does not hold"""
+
     def column(pick: str) -> NDArray[np.float64]:
         values = [getattr(r, pick) for r in rows]
         return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
 
     arrival, first, finished = column("arrival_s"), column("first_token_s"), column("finished_s")
+    arrived = table.arrival_s - held_s
     pairs = [
-        ("call", finished - arrival, table.finished_s - table.arrival_s),
-        ("first_token", first - arrival, table.first_token_s - table.arrival_s),
+        ("call", finished - arrival, table.finished_s - arrived),
+        ("first_token", first - arrival, table.first_token_s - arrived),
     ]
     names = np.array([r.workflow_id or r.call_id for r in rows])
     _, index = np.unique(names, return_inverse=True)
@@ -171,7 +181,7 @@ def _compare(rows: Sequence[CallRecord], table: CallTable) -> list[Fidelity]:
         return span
 
     if count < len(rows):
-        pairs.append(("workflow", spans(arrival, finished), spans(table.arrival_s, table.finished_s)))
+        pairs.append(("workflow", spans(arrival, finished), spans(arrived, table.finished_s)))
     out = []
     for name, real, simulated in pairs:
         both = np.isfinite(real) & np.isfinite(simulated)

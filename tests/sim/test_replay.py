@@ -1,5 +1,7 @@
 """A log that the simulator wrote itself must come back as it was."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from small_schedulers import InTurn
@@ -66,6 +68,14 @@ def test_a_simulated_log_replays_to_itself():
             assert figure.ratios == pytest.approx((1.0, 1.0, 1.0), rel=1e-6)
         # times are shifted to start at 0: rounding can swap two calls that arrive at one moment, a token's time apart
         np.testing.assert_allclose(sorted(again.call_latency_s()), sorted(table.call_latency_s()), atol=0.05)
+
+
+def test_calls_that_a_router_held_are_sent_when_they_were():
+    records, _ = a_log()
+    held = [replace(r, arrival_s=r.arrival_s - 0.3 * (int(r.workflow_id[1:]) % 4)) for r in records]
+    found, _ = fidelity(workflows_of(held), ENGINE)
+    for figure in found:
+        assert figure.ratios == pytest.approx((1.0, 1.0, 1.0), rel=1e-6)
 
 
 def test_a_slower_engine_than_recorded_shows_in_the_fidelity():

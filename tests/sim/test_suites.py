@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from made_log import KINDS, SLOTS, made_log
 
+from swarmx.engine import Segment
 from swarmx.errors import BadInput
 from swarmx.presets import PRESETS, preset
 from swarmx.sim import simulate
 from swarmx.sim.report import Meta, write_report
 from swarmx.sim.suites import QUICK, SUITES, Material, Plan, material_of, suite
 from swarmx.sim.suites.cells import REFERENCES, Cell
-from swarmx.sim.suites.engines import recorded_cluster
+from swarmx.sim.suites.engines import fit_engine, recorded_cluster
 from swarmx.sim.suites.evaluation import evaluate, fidelity_of
 from swarmx.sim.suites.outcome import Outcome, critical_parts
 from swarmx.sim.suites.run import run_cells
@@ -53,6 +54,17 @@ def test_engines_fitted_from_a_log_are_those_that_served_it() -> None:
         assert fitted.tau(1, 0) == pytest.approx(truth.tau(1, 0), rel=0.05)
         assert fitted.tau(SLOTS, 500) == pytest.approx(truth.tau(SLOTS, 500), rel=0.05)
         assert fitted.p == pytest.approx(truth.p, rel=0.15)
+
+
+def test_prefill_is_read_off_prompts_that_were_alone() -> None:
+    rng = np.random.default_rng(3)
+    alone = [Segment(float(n) * 0.002, 0.0, 0.0, 0.0, float(n)) for n in rng.integers(50, 400, 20)]
+    beside = []  # decoding calls that the prompts of others slow down twice as much as they take alone
+    for _ in range(200):
+        tokens, batch, prefilled = (float(x) for x in rng.integers((20, 1, 0), (200, 5, 600)))
+        beside.append(Segment(tokens * (0.01 + 0.004 * batch) + 0.004 * prefilled, tokens, batch, 0.0, prefilled))
+    assert fit_engine([*alone, *beside]).p == pytest.approx(0.002)
+    assert fit_engine([*alone[:5], *beside]).p == pytest.approx(0.004, rel=0.05)  # too few of them to go by
 
 
 def test_a_log_without_replicas_fits_no_engines() -> None:

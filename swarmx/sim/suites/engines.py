@@ -15,6 +15,7 @@ from swarmx.types import CallRecord
 
 Array = NDArray[np.float64]
 ENOUGH_CALLS = 30  # of a device kind, before its constants are believed
+ENOUGH_LONE = 15  # prompts alone on an engine, before their time alone says what prefill costs
 REWEIGHTINGS = 10
 
 
@@ -113,23 +114,37 @@ def fit_engine(segments: Sequence[Segment]) -> EngineConstants:
 
     Errors are taken to grow with the root of the predicted time (weights 1 / prediction, iterated): weights from the
     observed time would favour segments that happened to be quick, and make the engine too fast by their scatter.
+    Prefill is read off prompts that were alone on their engine, where there are enough of them: beside decoding calls,
+    other things that slow these down would be counted as prefill too.
     Raises BadInput when the segments identify nothing.
     """
-    from scipy.optimize import nnls
-
-    work = np.array([(s.tokens, s.tokens * s.batch, s.tokens * s.kv, s.prefilled) for s in segments])
-    seconds = np.array([s.seconds for s in segments])
-    weight = 1 / np.sqrt(np.maximum(seconds, 1e-6))
-    scale = np.maximum(work.max(axis=0), 1e-12)
-    theta = np.zeros(4)
-    for _ in range(REWEIGHTINGS):
-        theta, _ = nnls((work / scale) * weight[:, None], seconds * weight)
-        predicted = (work / scale) @ theta
-        weight = 1 / np.sqrt(np.maximum(predicted, np.quantile(seconds, 0.01)))
-    a, b, c, p = (theta / scale).tolist()
+    lone = [s.seconds / s.prefilled for s in segments if s.tokens == 0 and s.prefilled > 0]
+    if len(lone) >= ENOUGH_LONE:
+        p = float(np.median(lone))
+        a, b, c = _fit([s for s in segments if s.tokens > 0], 3, p)
+    else:
+        a, b, c, p = _fit(segments, 4, 0.0)
     if not a + b > 0:
         raise BadInput("the log's calls do not identify a service model: no time passes while they decode")
     return EngineConstants(a, b, c, p)
+
+
+def _fit(segments: Sequence[Segment], unknowns: int, p: float) -> list[float]:
+    """The first so many of a, b, c, p. p : seconds per prompt token as far as they are known, taken off beforehand"""
+    from scipy.optimize import nnls
+
+    work = np.array([(s.tokens, s.tokens * s.batch, s.tokens * s.kv, s.prefilled)[:unknowns] for s in segments])
+    seconds = np.array([s.seconds for s in segments])
+    known = p * np.array([s.prefilled for s in segments])
+    weight = 1 / np.sqrt(np.maximum(seconds, 1e-6))
+    scale = np.maximum(work.max(axis=0), 1e-12)
+    theta = np.zeros(unknowns)
+    for _ in range(REWEIGHTINGS):
+        theta, _ = nnls((work / scale) * weight[:, None], (seconds - known) * weight)
+        predicted = known + (work / scale) @ theta
+        weight = 1 / np.sqrt(np.maximum(predicted, np.quantile(seconds, 0.01)))
+    found: list[float] = (theta / scale).tolist()
+    return found
 
 
 def segments_of(calls: Sequence[CallRecord]) -> list[Segment]:
