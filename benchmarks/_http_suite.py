@@ -28,6 +28,7 @@ from swarmx.types import CallRecord
 
 SPEEDS = (1.0, 1.0, 1.0, 1.0, 0.6, 0.6, 0.35, 0.35)
 SLOTS = 4
+CALLS_PER_RUN = 4.5  # mean
 TOKEN_S, BATCH_SHARE, PREFILL_S = 0.004, 0.1, 2e-5
 READY_S = 180.0
 RULE = HiddenRule(mean_tokens=120, cv=4.0, rho2=0.7, seed=3)  # over these prompts: mean 79, CV 2.0, median 32
@@ -78,12 +79,12 @@ def workload(seed: int, runs: int, rate_per_s: float) -> list[Run]:
     return made
 
 
-def capacity_per_s(scale: float, seed: int = 99) -> float:
+def capacity_per_s(scale: float, seed: int = 99, slots: int = SLOTS) -> float:
     """Calls per second that all replicas can do together with full slots."""
     rng = np.random.default_rng(seed)
     mean_tokens = float(np.mean([RULE.length(f"user: {a_prompt(rng)}") for _ in range(4000)]))
-    token_s = scale * TOKEN_S * (1 + BATCH_SHARE * (SLOTS - 1))
-    return sum(SLOTS * v / (mean_tokens * token_s) for v in SPEEDS)
+    token_s = scale * TOKEN_S * (1 + BATCH_SHARE * (slots - 1))
+    return sum(slots * v / (mean_tokens * token_s) for v in SPEEDS)
 
 
 def training_records(count: int, seed: int) -> list[CallRecord]:
@@ -155,9 +156,11 @@ def free_ports(count: int) -> list[int]:
     raise RuntimeError(f"no {count} free ports in a row")
 
 
-def start_mocks(group: Processes, ports: Sequence[int], scale: float, instant: bool = False) -> None:
+def start_mocks(
+    group: Processes, ports: Sequence[int], scale: float, instant: bool = False, slots: int = SLOTS
+) -> None:
     argv = [
-        sys.executable, "-m", "swarmx.cli", "mock-replica", "--port", str(ports[0]), "--slots", str(SLOTS),
+        sys.executable, "-m", "swarmx.cli", "mock-replica", "--port", str(ports[0]), "--slots", str(slots),
         "--speeds", ",".join(map(str, SPEEDS[: len(ports)])), "--token-s", str(scale * TOKEN_S * (1 - BATCH_SHARE)),
         "--batch-s", str(scale * TOKEN_S * BATCH_SHARE), "--prefill-s", str(scale * PREFILL_S), "--prefix-block", "0",
         "--mean-tokens", str(RULE.mean_tokens), "--cv", str(RULE.cv), "--rho2", str(RULE.rho2),

@@ -38,6 +38,7 @@ async def front(
     preset: str = "late",
     model: Path | None = None,
     answers: Answers = "watched",
+    slots: int = suite.SLOTS,
 ) -> AsyncIterator[Front]:
     """Start Envoy (and a picker) over engines that run already; all end with the block. preset IDLE thinks nothing"""
     listen, admin, grpc, pages = ports
@@ -48,7 +49,7 @@ async def front(
         picker = group.start([sys.executable, str(idle), str(grpc), f"127.0.0.1:{replicas[0]}"], IDLE)
     elif balance == "picker":
         rows = [
-            {"url": f"http://127.0.0.1:{p}", "slots": suite.SLOTS, "device": f"x{v}"}
+            {"url": f"http://127.0.0.1:{p}", "slots": slots, "device": f"x{v}"}
             for p, v in zip(replicas, suite.SPEEDS, strict=False)
         ]
         config = {"model": "mock", "replicas": rows, "listen": f"127.0.0.1:{grpc}", "notice_s": 0, "drain_s": 0.5,

@@ -27,6 +27,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from _http_suite import (
+    CALLS_PER_RUN,
     SPEEDS,
     Outcome,
     Processes,
@@ -42,7 +43,6 @@ from _http_suite import (
     workload,
 )
 
-CALLS_PER_RUN = 4.5  # mean
 LOAD = 0.75
 RESAMPLES = 500
 Start = Callable[[Processes, int, Sequence[int]], Any]

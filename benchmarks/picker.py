@@ -1,6 +1,6 @@
 """The endpoint picker behind a real Envoy: cost per pick, added latency, and what its choices are worth.
 
-    python benchmarks/picker.py [--quick] [--json] [--preset late,push] [--trained] [--load 0.9]
+    python benchmarks/picker.py [--quick] [--json] [--preset late,push] [--trained] [--load 0.9] [--slots 1]
 
 Everything runs on this machine: emulated engines in one process, Envoy with one thread, the picker in one process,
 the client here. Two floors are measured in the same run, in blocks that alternate with the picker's: Envoy's own
@@ -169,10 +169,10 @@ def train(folder: Path) -> Path:
 
 
 async def worth(
-    folder: Path, quick: bool, presets: Sequence[str], model: Path | None, load: float
+    folder: Path, quick: bool, presets: Sequence[str], model: Path | None, load: float, slots: int
 ) -> dict[str, dict[str, Any]]:
     """One seeded agent workload over a heterogeneous pool, router by router; engines start anew for each."""
-    rate = load * suite.capacity_per_s(SCALE) / 4.5  # calls per workflow on average
+    rate = load * suite.capacity_per_s(SCALE, slots=slots) / suite.CALLS_PER_RUN
     runs = suite.workload(SEED, 120 if quick else 320, rate)
     warm = len(runs) // 5
     rows: dict[str, dict[str, Any]] = {}
@@ -188,10 +188,10 @@ async def worth(
             ports = suite.free_ports(len(suite.SPEEDS) + 4)
             replicas = ports[:-4]
             with suite.processes(folder) as group:
-                suite.start_mocks(group, replicas, SCALE)
+                suite.start_mocks(group, replicas, SCALE, slots=slots)
                 await ready_engines(replicas)
                 used = model if name.endswith(TRAINED) else None
-                async with front(group, replicas, ports[-4:], balance, preset, used) as at:
+                async with front(group, replicas, ports[-4:], balance, preset, used, slots=slots) as at:
                     rows[name] = {**(await suite.drive(at.url, runs, warm)).row(), "attempt": attempt}
             if rows[name]["client_late_p99_s"] <= STALLED_S:
                 break
@@ -199,22 +199,29 @@ async def worth(
 
 
 def run(
-    quick: bool = False, presets: Sequence[str] = ("late",), trained: bool = False, load: float = LOAD
+    quick: bool = False,
+    presets: Sequence[str] = ("late",),
+    trained: bool = False,
+    load: float = LOAD,
+    slots: int = suite.SLOTS,
 ) -> dict[str, Any]:
-    """Everything, as `swarmx bench picker` prints it. load : of the pool in the agent workload"""
+    """Everything, as `swarmx bench picker` prints it.
+
+    load : of the pool in the agent workload; slots : of each of its replicas
+    """
     if "llmd_predicted" in PRESETS and "llmd_predicted" not in presets:
         presets = (*presets, "llmd_predicted")
 
     async def all_of_it(folder: Path) -> dict[str, Any]:
         model = train(folder) if trained else None
         spent = await cost(folder, quick, model)
-        rows = await worth(folder, quick, presets, model, load)
+        rows = await worth(folder, quick, presets, model, load, slots)
         p99 = {name: row["workflow_p99_s"] for name, row in rows.items()}
         ours = [name for name in (presets[0], presets[0] + TRAINED) if name in rows]
         others = [name for name in rows if name not in ours]
         ratio = {f"{mine}_vs_{name}": round(p99[mine] / p99[name], 3) for mine in ours for name in others}
         lost = sum(row["lost"] for row in rows.values())
-        meta = {"load": load, "speeds": suite.SPEEDS, "slots": suite.SLOTS, "seed": SEED}
+        meta = {"load": load, "speeds": suite.SPEEDS, "slots": slots, "seed": SEED}
         failed = spent["failed"] + lost
         return {**spent, "failed": failed, "p99_ratio": ratio, "workload": rows, "meta": meta}
 
@@ -229,8 +236,10 @@ def main() -> None:
     parser.add_argument("--preset", default="late", help="presets of the picker, the first one is compared")
     parser.add_argument("--trained", action="store_true", help="add an arm with a trained predictor")
     parser.add_argument("--load", type=float, default=LOAD, help="offered work over capacity in the agent workload")
+    parser.add_argument("--slots", type=int, default=suite.SLOTS, help="calls that an engine of it runs at once")
     arguments = parser.parse_args()
-    result = run(arguments.quick, tuple(arguments.preset.split(",")), arguments.trained, arguments.load)
+    presets = tuple(arguments.preset.split(","))
+    result = run(arguments.quick, presets, arguments.trained, arguments.load, arguments.slots)
     print(json.dumps(result, indent=None if arguments.json else 2))
 
 

@@ -1,0 +1,76 @@
+"""What the endpoint picker's choices are worth, on emulated engines and a virtual clock: many workflows in little time.
+
+    swarmx bench picker_virtual [--quick] [--json]
+
+Prompts, workflows, hidden rule and predictor are those of `swarmx bench picker`, whose real Envoy allows a hundred
+workflows a minute; here Envoy and gRPC are fixed delays: those that were measured of the picker on an otherwise idle
+machine. Two pools, since what can be won depends on how many calls a replica runs at once. `least_request` is Envoy's:
+two replicas at random, the one with fewer requests in flight; `full_scan` looks at all. Nobody is told the speeds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import _http_suite as suite
+import numpy as np
+from _virtual import Fleet, Predict, interval, predictor, simulated
+
+ANSWER_S, SEEN_S = 0.003, 0.002  # the picker's answer into the replica, and an answer's end to the picker
+POOLS = {"one call at a time": 1, "four at once": suite.SLOTS}
+LOADS = (0.75, 0.9)
+# label -> preset, whether it predicts
+ARMS = {
+    "envoy_round_robin": ("round_robin", False), "envoy_least_request": ("power_of_two", False),
+    "full_scan": ("least_outstanding_per_speed", False),
+    "llmd_predicted": ("llmd_predicted", False),
+    "late": ("late", False), "late_trained": ("late", True),
+}  # fmt: skip
+OURS = ("late", "late_trained")
+
+
+def one_pool(slots: int, load: float, seeds: int, runs: int, predict: Predict) -> dict[str, Any]:
+    """Seconds of workflows by arm, and the ratios of ours to each other one with 95 % intervals."""
+    fleet = Fleet(suite.SPEEDS, slots, suite.TOKEN_S * 2, suite.RULE, SEEN_S, ANSWER_S / 2, ANSWER_S / 2,
+                  told=False)  # fmt: skip
+    warm = max(20, runs // 7)
+    rate = load * suite.capacity_per_s(2.0, slots=slots) / suite.CALLS_PER_RUN
+    found = {
+        label: [
+            simulated(name, s, fleet, suite.workload(s, runs + warm, rate), warm, predict if predicts else None)
+            for s in range(1, seeds + 1)
+        ]
+        for label, (name, predicts) in ARMS.items()
+    }
+    every = {label: np.concatenate(parts) for label, parts in found.items()}
+    ratios = {}
+    for mine in OURS:
+        for other in [label for label in ARMS if label not in OURS]:
+            p99 = float(np.quantile(every[mine], 0.99) / np.quantile(every[other], 0.99))
+            ratios[f"{mine}_vs_{other}"] = [round(p99, 3), *interval(found[mine], found[other])]
+    seconds = {label: np.quantile(x, (0.5, 0.95, 0.99)).round(2).tolist() for label, x in every.items()}
+    return {"p50_p95_p99_s": seconds, "p99_ratio": ratios}
+
+
+def run(quick: bool = False, data: str | None = None) -> dict[str, Any]:
+    """Each pool at each load. data : unused"""
+    seeds, runs = (2, 120) if quick else (8, 300)
+    with tempfile.TemporaryDirectory(prefix="swarmx-model-") as folder:
+        predict = predictor(suite.training_records(3000, seed=suite.RULE.seed + 9), Path(folder))
+        pools = {
+            f"{name}, load {load}": one_pool(slots, load, seeds, runs, predict)
+            for name, slots in POOLS.items()
+            for load in LOADS
+        }
+    meta = {"seeds": seeds, "workflows_per_seed": runs, "speeds": suite.SPEEDS, "delays_s": [ANSWER_S, SEEN_S]}
+    return {**pools, "meta": meta}
+
+
+if __name__ == "__main__":
+    print(json.dumps(run("--quick" in sys.argv), indent=2))
