@@ -144,13 +144,13 @@ def seen_of(
 
 
 def hashed(ids: NDArray[np.integer[Any]], weights: NDArray[np.float32]) -> csr_array:
-    """Rows of length one, (N, BUCKETS), from buckets and weights (N, G)."""
+    """Rows of length one, (N, BUCKETS), from buckets and weights (N, G), which stay as they are."""
     weights = weights / np.maximum(np.linalg.norm(weights, axis=1, keepdims=True), 1e-6)
     n, width = weights.shape
     grams = csr_array(
-        (weights.ravel(), ids.ravel(), np.arange(0, n * width + 1, width)), shape=(n, BUCKETS), dtype=np.float32
+        (weights.ravel(), ids.flatten(), np.arange(0, n * width + 1, width)), shape=(n, BUCKETS), dtype=np.float32
     )
-    grams.sum_duplicates()
+    grams.sum_duplicates()  # in place: `ids` were copied, `weights` are new
     grams.eliminate_zeros()
     return grams
 

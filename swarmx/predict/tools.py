@@ -172,10 +172,11 @@ def _fit(given: ToolList, text: str, asked: frozenset[str]) -> list[float]:
     """The last eight of `TOOL_COUNTS`: the prompt against each tool, a word weighing less the more tools hold it."""
     tools, alone = given.tools, 1 + math.log(len(given.tools))
     weight = {word: _worth(word) * (alone - math.log(given.held.get(word, 1))) for word in asked & given.every}
-    total = alone * sum(map(_worth, asked - given.every)) + sum(weight.values()) or 1.0
+    # exact sums: a set's order differs between processes, and the last bit decides which of two like tools is best
+    total = alone * math.fsum(map(_worth, asked - given.every)) + math.fsum(weight.values()) or 1.0
 
     def share(words: frozenset[str]) -> float:
-        return sum(weight[word] for word in asked & words) / total
+        return math.fsum(weight[word] for word in asked & words) / total
 
     about = [share(tool.about) for tool in tools]
     named = [len(asked & tool.name) / max(len(tool.name), 1) for tool in tools]
