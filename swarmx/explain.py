@@ -11,7 +11,6 @@ from swarmx.types import Candidate, Receipt, Reject
 from swarmx.waiting import Waiting
 
 TOP = 5  # candidates that a receipt names
-_NO_DRAWS = np.random.default_rng(0)  # this placement draws nothing
 
 
 def candidates_of(
@@ -26,12 +25,15 @@ def candidates_of(
     if not cluster.is_fitted:
         return ()
     placement = Completion(weights[0], 1.0, weights[1])
-    own, harm, releases, _ = placement.terms(waiting, cluster, now)
-    cost = np.where(usable, placement.costs(waiting, cluster, usable, now, _NO_DRAWS), np.inf)
-    best = [int(i) for i in np.argsort(cost, kind="stable")[:TOP] if np.isfinite(cost[i])]
-    return tuple(
-        Candidate(cluster.states[i].id, float(own[i]), float(harm[i]), float(cost[i]), float(releases[i])) for i in best
-    )
+    terms = placement.terms(waiting, cluster, now)
+    cost = placement.total(terms)
+    cost[~usable] = np.inf
+    own, harm, releases = terms[0].tolist(), terms[1].tolist(), terms[2].tolist()
+    found = []
+    for i in np.argsort(cost, kind="stable")[:TOP].tolist():
+        if cost[i] < np.inf:
+            found.append(Candidate(cluster.states[i].id, own[i], harm[i], float(cost[i]), releases[i]))
+    return tuple(found)
 
 
 def receipt_of(
@@ -69,7 +71,7 @@ def receipt_of(
         replica=replica,
         reason=reason,
         candidates=candidates,
-        predicted_tokens=tuple(float(v) for v in waiting.lengths.grid),
+        predicted_tokens=tuple(waiting.lengths.grid.tolist()),
         model_version=waiting.prediction.model_version,
     )
 
@@ -78,6 +80,6 @@ def rejection_of(waiting: Waiting, policy: str, reason: str, retry_after_s: floa
     """A refusal with its receipt."""
     receipt = Receipt(
         f"{waiting.call.id}/{waiting.attempts}", waiting.call.id, now, policy, "reject", waiting.prediction.source,
-        None, reason, (), tuple(float(v) for v in waiting.lengths.grid), waiting.prediction.model_version,
+        None, reason, (), tuple(waiting.lengths.grid.tolist()), waiting.prediction.model_version,
     )  # fmt: skip
     return Reject(waiting.call.id, reason, retry_after_s, receipt)

@@ -42,10 +42,15 @@ class Completion:
         cluster.refresh(now)
         if not cluster.is_fitted:
             return LeastOutstandingPerSpeed().costs(waiting, cluster, usable, now, rng)
-        own, harm, _, first = self.terms(waiting, cluster, now)
+        return self.total(self.terms(waiting, cluster, now))
+
+    def total(self, terms: Array) -> Array:
+        """(R,) what is minimised, of the terms (4, R); infinite where the call never can run."""
+        own, harm, _, first = terms
         with np.errstate(invalid="ignore"):
             cost = own + (self.wait_weight - 1) * first + self.harm_weight * harm
-            return np.where(np.isfinite(own), cost, np.inf)
+        cost[np.isinf(own)] = np.inf
+        return np.asarray(cost)
 
     def terms(self, waiting: Waiting, cluster: ClusterState, now: float) -> Array:
         """(4, R) own finish in s, harm in s, releases to wait for, first token in s; infinite where it never can."""
