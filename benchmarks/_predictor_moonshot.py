@@ -144,11 +144,12 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--trial", choices=[*TRIALS, "all"], default="all", help="all: every one but smollm2")
     options.add_argument("--data", default="bfcl_multi_turn_vllm", help="as in benchmarks/predictor.py")
+    options.add_argument("--non-live", action="store_true", help="score the non-live calls in place of the live ones")
     options.add_argument("--folds", type=int, default=FOLDS, help="so many of the five folds")
     options.add_argument("--out", type=Path, default=None, help="directory that keeps what was done")
     chosen = options.parse_args()
     try:
-        bench = Bench.read(read_prompts(chosen.data))
+        bench = Bench.read(read_prompts(chosen.data, not chosen.non_live))
     except BadInput as problem:
         print(f"skipped: {problem}", file=sys.stderr)
         return

@@ -1,7 +1,7 @@
 """What the trials of `_predictor_moonshot.py` learn from: prompts of several logs, every model's mean log length.
 
-One row is one prompt with its tools. The rows scored are the live single calls of gpt-oss-120b on the folds of
-`benchmarks/predictor.py`; all other rows and models are for learning alone, and a row that shares its text or its tools
+One row is one prompt with its tools. The rows scored are the live single calls of gpt-oss-120b (or the non-live ones, on
+which nothing was chosen) on the folds of `benchmarks/predictor.py`; all other rows and models are for learning alone, and a row that shares its text or its tools
 with a held-out prompt is left out of that fold, whoever answered it.
 """
 
@@ -70,16 +70,19 @@ class Prompts:
         )
 
 
-def read_prompts(source: str = "bfcl_multi_turn_vllm", target: str = "gpt-oss-120b") -> Prompts:
-    """All prompts of the live, the non-live and the leaderboard's log. Raises BadInput when a log is not there."""
+def read_prompts(source: str = "bfcl_multi_turn_vllm", live: bool = True, target: str = "gpt-oss-120b") -> Prompts:
+    """All prompts of the live, the non-live and the leaderboard's log; scored are the live ones, or the non-live ones.
+
+    Raises BadInput when a log is not there.
+    """
     name, _, folder = source.partition(":")
     home: Path = _home(name, folder)
     _home("bfcl", str(home))
-    scored = vllm_single(home, model=target)
+    scored = vllm_single(home, live=live, model=target)
     others = [
-        *vllm_single(home, model="gpt-oss-20b"),
-        *vllm_single(home, live=False, model=target),
-        *vllm_single(home, live=False, model="gpt-oss-20b"),
+        *vllm_single(home, live=live, model="gpt-oss-20b"),
+        *vllm_single(home, live=not live, model=target),
+        *vllm_single(home, live=not live, model="gpt-oss-20b"),
         *bfcl(home, None),
     ]
     groups = groups_of(scored)

@@ -184,3 +184,9 @@ def minilm_products(k: Kernels) -> Array:
     near, narrow = k["nearness"], k["minilm, narrow"]
     total: Array = COUNTS_WEIGHT * k["counts"] + k["counts kernel"] + k["n-grams"] + near + narrow * (1 + 2 * near)
     return total
+
+
+def all_products(k: Kernels) -> Array:
+    """As `minilm_products`, and n-grams x how near the tools are."""
+    total: Array = minilm_products(k) + 2 * k["nearness"] * k["n-grams"]
+    return total
