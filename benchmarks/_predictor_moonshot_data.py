@@ -1,8 +1,8 @@
 """What the trials of `_predictor_moonshot.py` learn from: prompts of several logs, every model's mean log length.
 
-One row is one prompt with its tools. The rows scored are the live single calls of gpt-oss-120b (or the non-live ones, on
-which nothing was chosen) on the folds of `benchmarks/predictor.py`; all other rows and models are for learning alone, and a row that shares its text or its tools
-with a held-out prompt is left out of that fold, whoever answered it.
+One row is one prompt with its tools. Scored are the live single calls of gpt-oss-120b on the folds of
+`benchmarks/predictor.py`, or the non-live ones, on which nothing was chosen. All other rows and models are for learning
+alone, and a row that shares its text or its tools with a held-out prompt is left out of that fold, whoever answered it.
 """
 
 from __future__ import annotations
