@@ -46,9 +46,13 @@ def _chosen(description: dict[str, Any]) -> dict[str, list[str]]:
     weights, losses = fit.get("networks_weight", []), fit.get("loss_over_ridge_alone", [])
     found = zip(description["targets"], weights, losses, strict=False)
     out = {}
-    for name, share, loss in found:
-        if share:
-            what = f"The networks answer with weight {share:g}, the ridge with residual bins with the rest: out of fold"
+    for name, given, loss in found:
+        shares = given if isinstance(given, list) else [given]  # one for all levels until 0.1
+        if any(shares):
+            weight = (
+                f"{min(shares):g}" if min(shares) == max(shares) else f"{min(shares):g} to {max(shares):g} by level"
+            )
+            what = f"The networks answer with weight {weight}, the ridge with residual bins with the rest: out of fold"
             out[name] = [f"{what} {1 - loss:.1%} less loss than that alone.", ""]
         else:
             out[name] = ["The ridge with residual bins answers alone: out of fold the networks did not better it.", ""]

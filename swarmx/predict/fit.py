@@ -24,10 +24,10 @@ from swarmx.predict.fit_linear import distinct as distinct
 from swarmx.predict.fit_linear import fit_linear, linear_arrays, linear_of, parts, tensors_of
 from swarmx.predict.fit_networks import Progress as Progress
 from swarmx.predict.fit_networks import Rows, Schedule, train_networks
+from swarmx.predict.mixing import best_shares, level_losses, mixed
 from swarmx.predict.network import HeadConfig, Heads, level_weights
 from swarmx.predict.ridge import STRENGTHS
 from swarmx.predict.split import share
-from swarmx.predict.start import SHARES, row_losses
 from swarmx.quantiles import LEVELS
 
 Array = NDArray[np.float64]
@@ -79,7 +79,7 @@ class Vocabulary:
 class Fitted:
     """heads : the trained module; out_of_fold : (2, N, T, K) log quantiles by members that had not seen the row, first
     with its type, then without; ridge_r2 : (2, T) of the two ridges, out of fold; epochs : trained
-    gain : (T,) out-of-fold loss over that of the ridge with residual bins alone, at most 1, where that answers alone"""
+    gain : (T,) out-of-fold loss over that of the ridge with residual bins alone, 1 where that answers alone"""
 
     heads: Heads
     vocabulary: Vocabulary
@@ -159,16 +159,20 @@ def _out_of_fold(heads: Heads, rows: Rows, unseen: Array) -> Array:
 
 @torch.no_grad()
 def weigh(heads: Heads, rows: Rows, own: Array, heed: Array) -> tuple[Array, Array]:
-    """Set what the networks count against their start for each target, by the loss out of fold; the grids (2 N, T, K)
-    mixed so, and their loss over that of the start (T,). own : the networks' grids out of fold; heed : (2 N,)"""
+    """Set what the networks count against their start at each level of each target, by the loss out of fold; the grids
+    (2 N, T, K) mixed so, and their loss over that of the start (T,).
+
+    own : (2 N, T, K) of the networks, out of fold; heed : (2 N,) weights of the rows
+    """
     logs, gain = rows.logs.double().numpy(), np.ones(own.shape[1])
+    heed = np.broadcast_to(heed, len(logs))
     for t in range(own.shape[1]):
         start = rows.start[:, t].double().numpy()
-        losses = [float((row_losses(start + s * (own[:, t] - start), logs[:, t]) * heed).mean()) for s in SHARES]
-        best = int(np.argmin(losses))
-        heads.trust[t] = SHARES[best]
-        own[:, t] = start + SHARES[best] * (own[:, t] - start)
-        gain[t] = losses[best] / max(losses[0], 1e-12)
+        shares = best_shares(own[:, t], start, logs[:, t], heed)
+        own[:, t] = mixed(own[:, t], start, shares)
+        heads.trust[t] = torch.from_numpy(shares)
+        before, after = (float((heed @ level_losses(grids, logs[:, t])).sum()) for grids in (start, own[:, t]))
+        gain[t] = after / max(before, 1e-12)
     return own, gain
 
 

@@ -169,7 +169,7 @@ def _fit_start(
             start.centre[mode, t] = torch.from_numpy(fitted.bins[mode].centre)
             start.table[mode, t] = torch.from_numpy(fitted.bins[mode].table)
         start.by_type[:, t] = torch.from_numpy(fitted.by_type)
-        start.trust[t] = fitted.trust
+        start.trust[t] = torch.from_numpy(fitted.trust)
         rows.append(fitted.rows.reshape(-1, len(LEVELS)))
     return torch.from_numpy(np.stack(rows, axis=1)).float()
 

@@ -62,7 +62,9 @@ def write_heads(
             "epochs": fitted.epochs,
             "seed": config.seed,
             "ridge_r2_out_of_fold": fitted.ridge_r2.round(4).tolist(),
-            "networks_weight": [round(float(share), 2) for share in fitted.heads.trust],
+            "networks_weight": [
+                [round(share, 2) for share in own] for own in fitted.heads.trust.tolist()
+            ],  # of each level
             "loss_over_ridge_alone": fitted.gain.round(4).tolist(),
         },
     }

@@ -1,7 +1,7 @@
 """The head: ridge prediction -> starting quantiles -> small MLP that moves and stretches them. Needs torch.
 
     embedding, counts, labels, n-grams --Basis--> dense features --> ridge prediction r of each target
-    r --> quantiles seen near that r, mixed with those of the call's type          (the start)
+    r --> quantiles seen near that r, mixed level by level with those of the type   (the start)
     r, counts, labels, embedding's first axes --MLP--> shift of the median, stretch of every step between levels
 
 Everything is in log(1 + value). A step of the start is positive and is multiplied by a positive number, so the grid is
@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swarmx.predict.features import BUCKETS, COUNTS
+from swarmx.predict.increasing import outwards, stretched
 from swarmx.quantiles import LEVELS
 
 CONSTANT = 1e6  # stands for the deviation of a column that never varied
-MEDIAN = int(np.searchsorted(LEVELS, 0.5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class Start(nn.Module):
     centre: Tensor  # (2, T, B) ridge predictions in the middle of the bins
     table: Tensor  # (2, T, B, K) log quantiles minus the ridge prediction
     by_type: Tensor  # (types + 1, T, K) log quantiles of each type, row 0 unused
-    trust: Tensor  # (T,) weight of the bins against the type where the type is known
+    trust: Tensor  # (T, K) weight of the bins against the type where the type is known
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
@@ -186,13 +186,13 @@ class Start(nn.Module):
         self.register_buffer("centre", torch.arange(b).float().expand(2, t, b).clone())
         self.register_buffer("table", torch.zeros(2, t, b, k))
         self.register_buffer("by_type", torch.zeros(config.types + 1, t, k))
-        self.register_buffer("trust", torch.ones(t))
+        self.register_buffer("trust", torch.ones(t, k))
 
     def forward(self, ridge: Tensor, type_id: Tensor) -> Tensor:
         typed = (type_id > 0)[:, None, None]
         near = torch.where(typed, self.near(ridge, 0), self.near(ridge, 1))
-        mixed = self.trust[:, None] * near + (1 - self.trust[:, None]) * self.by_type[type_id]
-        return torch.where(typed, mixed, near)
+        kind = self.by_type[type_id]
+        return torch.where(typed, outwards(kind + self.trust * (near - kind)), near)
 
     def near(self, ridge: Tensor, mode: int) -> Tensor:
         """Linear between the bins' middles, flat outside: a mean of increasing grids, so increasing itself."""
@@ -223,7 +223,7 @@ class Heads(nn.Module):
         self.register_buffer("theta", torch.zeros(BUCKETS, 2 * t))
         self.register_buffer("intercept", torch.zeros(2 * t))
         self.register_buffer("scale", torch.ones(t))  # sd of each target's log
-        self.register_buffer("trust", torch.ones(t))  # weight of the MLP's grid against the start
+        self.register_buffer("trust", torch.ones(t, len(LEVELS)))  # weight of the MLP's grid against the start
         axes = min(config.axes, config.embedding)
         inputs = config.types + config.models + len(COUNTS) + axes + t + 1
         self.members = Members(config.members, inputs, config.hidden, t * len(LEVELS), config.dropout)
@@ -260,19 +260,7 @@ class Heads(nn.Module):
         wide, seen = self.basis(embedding, counts, type_id, model_id)
         ridge = self.ridge(wide, type_id, gram_ids, gram_weights)
         start = self.start(ridge, type_id)
-        return torch.lerp(start, self.grids(start, ridge, seen, type_id).mean(0), self.trust[:, None])
-
-
-def stretched(start: Tensor, raw: Tensor, scale: Tensor) -> Tensor:
-    """Increasing grids (…, K) from a start (…, K) and free numbers (…, K): the first shifts the median by its multiple
-    of `scale`, the others stretch the steps between levels; softplus(0) would halve a step, so it is normed to keep it.
-    """
-    factor = functional.softplus(raw[..., 1:]) / functional.softplus(torch.zeros(()))
-    steps = (start[..., 1:] - start[..., :-1] + 1e-3 * scale) * factor
-    middle = start[..., MEDIAN : MEDIAN + 1] + scale * raw[..., :1]
-    below = steps[..., :MEDIAN].flip(-1).cumsum(-1).flip(-1)
-    above = steps[..., MEDIAN:].cumsum(-1)
-    return torch.cat((middle - below, middle, middle + above), dim=-1)
+        return outwards(torch.lerp(start, self.grids(start, ridge, seen, type_id).mean(0), self.trust))
 
 
 def deviation(x: Tensor) -> Tensor:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from swarmx.predict.mixing import best_shares, mixed
 from swarmx.quantiles import LEVELS
 
 Array = NDArray[np.float64]
 BIN_ROWS = 60  # fewer bins where there would be fewer rows of different texts in one
 TYPE_ROWS = 20  # rows before a type has quantiles of its own
-SHARES = np.linspace(0, 1, 6)  # tried weights of the bins against the type
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ def fit_types(type_id: NDArray[np.int64], logs: Array, types: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """One target's start. bins : (typed, untyped); by_type : (types + 1, K); trust : weight of the bins;
+    """One target's start. bins : (typed, untyped); by_type : (types + 1, K); trust : (K,) weight of the bins;
     rows : (2, N, K) cross-fitted start of the training rows, with their types and without"""
 
     bins: tuple[Bins, Bins]
     by_type: Array
-    trust: float
+    trust: Array
     rows: Array
 
 
@@ -83,17 +83,8 @@ def fit_start(
         for mode in (0, 1):
             near[mode, out] = fit_bins(ridge[mode, inside], logs[inside], bins, novelty).at(ridge[mode, out])
         kind[out] = fit_types(type_id[inside], logs[inside], types)[type_id[out]]
-    known = (type_id > 0)[:, None]
-    losses = [row_losses(share * near[0] + (1 - share) * kind, logs)[known[:, 0]].sum() for share in SHARES]
-    trust = float(SHARES[int(np.argmin(losses))]) if known.any() else 1.0
-    typed = np.where(known, trust * near[0] + (1 - trust) * kind, near[1])
+    known = type_id > 0
+    trust = best_shares(near[0, known], kind[known], logs[known]) if known.any() else np.ones(len(LEVELS))
+    typed = np.where(known[:, None], mixed(near[0], kind, trust), near[1])
     whole = (fit_bins(ridge[0], logs, bins, novelty), fit_bins(ridge[1], logs, bins, novelty))
     return Started(whole, fit_types(type_id, logs, types), trust, np.stack((typed, near[1])))
-
-
-def row_losses(grids: Array, logs: Array) -> Array:
-    """Pinball loss of each row over all levels, each divided by sqrt(level (1 - level)), (N,)."""
-    gap = logs[:, None] - grids
-    weights = 1 / np.sqrt(LEVELS * (1 - LEVELS))
-    loss: Array = (np.maximum(LEVELS * gap, (LEVELS - 1) * gap) * weights).mean(axis=1)
-    return loss

@@ -6,10 +6,14 @@ import torch
 
 from swarmx.commands.train import _weights
 from swarmx.errors import BadInput
+from swarmx.predict.calibrate import ordered
 from swarmx.predict.features import BUCKETS, COUNTS
 from swarmx.predict.fit import weigh
 from swarmx.predict.fit_networks import Rows, pinball
-from swarmx.predict.network import HeadConfig, Heads, level_weights, stretched
+from swarmx.predict.increasing import outwards, stretched
+from swarmx.predict.mixing import best_shares, level_losses
+from swarmx.predict.mixing import mixed as mix
+from swarmx.predict.network import HeadConfig, Heads, level_weights
 from swarmx.quantiles import LEVELS
 
 
@@ -25,6 +29,26 @@ def test_grids_increase_whatever_the_weights(seed: int) -> None:
         grids = heads.grids(start, torch.randn(40, 2) * 5, seen, torch.randint(0, 4, (40,)))
     assert grids.shape == (8, 40, 2, len(LEVELS)) and bool(torch.isfinite(grids).all())
     assert bool((grids.diff(dim=-1) >= 0).all())
+
+
+def test_the_graph_removes_crossings_as_calibration_does() -> None:
+    logs = np.random.default_rng(0).normal(size=(50, 2, len(LEVELS)))
+    wanted = ordered(logs.reshape(-1, len(LEVELS))).reshape(logs.shape)
+    np.testing.assert_array_equal(outwards(torch.from_numpy(logs)).numpy(), wanted)
+
+
+def test_each_level_is_mixed_by_its_own_loss() -> None:
+    # one part is right below the median and the other above it; levels within NEAR of the median share their votes
+    rng, z = np.random.default_rng(1), np.array([NormalDist().inv_cdf(level) for level in LEVELS])
+    middle = rng.normal(3, 0.5, 2000)
+    logs, right = middle + 0.3 * rng.normal(size=2000), middle[:, None] + 0.3 * z
+    noise = 0.6 * rng.normal(size=(2000, 1))
+    low, high = np.where(LEVELS < 0.5, right, right + noise), np.where(LEVELS < 0.5, right + noise, right)
+    shares = best_shares(low, high, logs)
+    assert shares[0] > 0.7 and shares[-1] < 0.3
+    grids = mix(low, high, shares)
+    assert np.all(np.diff(grids, axis=1) >= 0)
+    assert level_losses(grids, logs).sum() < min(level_losses(low, logs).sum(), level_losses(high, logs).sum())
 
 
 def test_an_untrained_network_returns_the_start() -> None:
@@ -57,8 +81,10 @@ def test_networks_are_heard_where_they_help_and_the_start_answers_alone_where_no
     logs[:, 1] = logs[:, 0]
     given = Rows(torch.from_numpy(start), nothing, nothing, nothing, torch.from_numpy(logs))
     mixed, gain = weigh(heads, given, own.copy(), np.ones(1))
-    assert heads.trust.tolist() == [1.0, 0.0] and gain[0] < 0.5 and gain[1] == 1.0
-    np.testing.assert_allclose(mixed, right[:, [0, 0]], atol=1e-12)
+    # the parabola through six losses is not exact: the best level's weight is met to a fifth
+    assert float(heads.trust[0].min()) > 0.8 and float(heads.trust[1].max()) < 0.2
+    assert gain[0] < 0.5 and gain[1] < 1.01
+    assert np.abs(mixed - right[:, [0, 0]]).mean() < 0.2 * np.abs(wrong - right).mean()
 
 
 def test_the_weighted_loss_is_least_at_the_quantiles_for_any_weights() -> None:
