@@ -126,8 +126,11 @@ class Scheduler:
             self.observers.progressed(waiting, tokens, now)
         return []
 
-    def finished(self, record: CallRecord, now: float, retry: bool = False) -> list[Decision]:
-        """A call ended, in any status. With `retry` it goes back to the queue with its key; else it is over."""
+    def finished(
+        self, record: CallRecord, now: float, retry: bool = False, state: ReplicaState | None = None
+    ) -> list[Decision]:
+        """A call ended, in any status. With `retry` it goes back to the queue with its key; else it is over. state : of
+        its replica after that, where the answer tells it: what other routers have there by then"""
         waiting = self._bound.pop(record.call_id, None)
         if waiting is None:  # it was still waiting, or we do not know it
             waiting = self.queue.get(record.call_id)
@@ -139,6 +142,8 @@ class Scheduler:
             self.observers.stopped(waiting, record.output_tokens, now, True)
             flight = self.cluster.finish(record.call_id, max(record.output_tokens - waiting.attained, 0.0), now)
             self.intake.ended(waiting.call, record.output_tokens)
+            if state is not None and state.id in self.cluster.index:
+                self.cluster.report(state)
             if flight is not None:
                 if self.pacer is not None:
                     self.pacer.ended(flight.replica)

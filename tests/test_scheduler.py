@@ -167,6 +167,19 @@ def test_a_refusal_sends_the_call_elsewhere_and_is_forgotten_after_a_second() ->
     assert other.replica == "slow"
 
 
+def test_a_state_that_comes_with_an_answer_shows_what_others_have_there() -> None:
+    scheduler = preset("late", engines=KNOWN)
+    scheduler.replicas_changed([replica("r0", reported_s=0.0)], 0.0)
+    scheduler.arrive(Call("mine", "m", 0.0), exactly(10), 0.0)
+    scheduler.arrive(Call("next", "m", 1.0), exactly(10), 1.0)
+    taken = replica("r0", running=1, reported_s=10.0)  # somebody else's, since mine has left it
+    ended = CallRecord("mine", "m", 0.0, "ok", output_tokens=10)
+    assert scheduler.finished(ended, 10.0, state=taken) == []
+    (start,) = scheduler.replicas_changed([replica("r0", reported_s=11.0)], 11.0)
+    assert isinstance(start, Start)
+    assert start.call_id == "next"
+
+
 def test_calls_of_a_replica_that_is_gone_go_back_with_their_place() -> None:
     scheduler = preset("late", engines=KNOWN)
     scheduler.replicas_changed([replica("r0")], 0.0)

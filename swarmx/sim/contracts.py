@@ -20,7 +20,10 @@ class SimulatedScheduler(Protocol):
     def predicted(self, call_id: str, prediction: Prediction, now: float) -> Sequence[Decision]: ...
     def started(self, call_id: str, now: float) -> Sequence[Decision]: ...
     def progress(self, call_id: str, tokens: float, now: float) -> Sequence[Decision]: ...
-    def finished(self, record: CallRecord, now: float, retry: bool = False) -> Sequence[Decision]: ...
+    def finished(self, record: CallRecord, now: float, retry: bool = False) -> Sequence[Decision]:
+        """With `Timing.answers_tell` it also gets `state`, the replica's after the call."""
+        ...
+
     def refused(self, call_id: str, state: ReplicaState, now: float) -> Sequence[Decision]: ...
     def replicas_changed(self, states: Sequence[ReplicaState], now: float) -> Sequence[Decision]: ...
     def tick(self, now: float) -> Sequence[Decision]: ...
@@ -45,6 +48,7 @@ class Timing:
     prediction_s : from then until its prediction is there (0: with it; otherwise through `predicted`)
     report_period_s : every replica reports its state to every router (None: only when the pool changes, and then
         nothing about load); a report is report_delay_s old when it comes
+    answers_tell : every answer carries its replica's state to the router that asked
     progress_period_s : tokens so far of every decoding call (None: never)
     move_s : pause of a moved call besides the network
     retries : how often a call that ended in an error goes back to its scheduler before it counts as failed
@@ -58,6 +62,7 @@ class Timing:
     progress_period_s: float | None = None
     move_s: float = 0.0
     retries: int = 3
+    answers_tell: bool = False
 
     def __post_init__(self) -> None:
         delays = (self.network_s, self.decision_s, self.prediction_s, self.report_delay_s, self.move_s)

@@ -69,12 +69,12 @@ class Exchange:
             if decisions:
                 self.apply(job.router, decisions)
 
-    def _tell_ended(self, argument: tuple[Job, int]) -> None:
-        job, attempt = argument
+    def _tell_ended(self, argument: tuple[Job, int, dict[str, ReplicaState]]) -> None:
+        job, attempt, state = argument
         if job.attempt == attempt:
             now = self.clock.now
             self.flows.end(job, "ok")
-            decisions = job.router.scheduler.finished(ended_call(job, now), now)
+            decisions = job.router.scheduler.finished(ended_call(job, now), now, **state)
             if decisions:
                 self.apply(job.router, decisions)
 
@@ -201,9 +201,10 @@ class Exchange:
                 self.after_network(self._tell_started, (job, job.attempt))
             replica.first.clear()
         if replica.ended:
+            state = {"state": replica.state(self.clock.now)} if self.timing.answers_tell else {}
             for job in replica.ended:
                 self.in_service -= 1
-                self.after_network(self._tell_ended, (job, job.attempt))
+                self.after_network(self._tell_ended, (job, job.attempt, state))
             replica.ended.clear()
         due = replica.due_s
         if due != replica.planned_s:

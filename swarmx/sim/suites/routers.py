@@ -15,7 +15,10 @@ from swarmx.sim.suites.outcome import Outcome, outcome_of
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """routers : that share the pool; every_s : how often replicas report; free : start only what can start at once"""
+    """routers : that share the pool; every_s : how often replicas report
+
+    free : replicas start only what can start at once, and tell their state with every answer and refusal
+    """
 
     policy: str
     routers: int = 1
@@ -56,7 +59,7 @@ class Routers(Made):
             world.cluster, replicas=tuple(replace(r, start_if_free=setup.free) for r in world.cluster.replicas)
         )
         schedulers = [preset(setup.policy, cell.seed + 1000 * i) for i in range(setup.routers)]
-        timing = Timing(report_period_s=setup.every_s)
+        timing = Timing(report_period_s=setup.every_s, answers_tell=setup.free)
         table = simulate(
             world.workload, replicas, {"model": schedulers}, world.arm, timing,
             router_of="workflow" if setup.hashed else "random", seed=cell.seed,
