@@ -1,6 +1,6 @@
 """The endpoint picker behind a real Envoy: cost per pick, added latency, and what its choices are worth.
 
-    python benchmarks/picker.py [--quick] [--json] [--preset late,push] [--trained] [--load 0.9] [--slots 1]
+    python benchmarks/picker.py [--quick] [--json] [--preset late,push] [--trained] [--load 0.9] [--slots 1] [--seeds 4]
 
 Everything runs on this machine: emulated engines in one process, Envoy with one thread, the picker in one process,
 the client here. Two floors are measured in the same run, in blocks that alternate with the picker's: Envoy's own
@@ -10,7 +10,8 @@ what it costs where they pass through the picker, as Gateway API has it. `picks_
 the picker's process: what saturates one core; `picks_per_wall_s` is what came through here with everything else on
 the same cores. The third part sends one seeded agent workload through Envoy's round robin, its least_request and
 the picker over a heterogeneous pool: without a predictor, and with `--trained` also with one that has learned from
-earlier prompts of the same kind; then the added latency is also that of a picker that predicts.
+earlier prompts of the same kind; then the added latency is also that of a picker that predicts. Several seeds are
+sent one after the other, all routers each, and their workflows counted together.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 import _http_suite as suite
 from _picker_front import IDLE, Front, front, page, ready_engines
+from _virtual import interval
 
 from swarmx.adapters.envoy.bootstrap import Answers, Balance
 from swarmx.presets import PRESETS
@@ -168,34 +170,57 @@ def train(folder: Path) -> Path:
     return out
 
 
+async def arm(
+    folder: Path, runs: Sequence[suite.Run], balance: Balance, preset: str, model: Path | None, slots: int
+) -> tuple[suite.Outcome, int]:
+    """What one router made of the workload on engines started anew, and how many attempts that took."""
+    tries = 0
+    while tries < ATTEMPTS:
+        tries += 1
+        ports = suite.free_ports(len(suite.SPEEDS) + 4)
+        replicas = ports[:-4]
+        with suite.processes(folder) as group:
+            suite.start_mocks(group, replicas, SCALE, slots=slots)
+            await ready_engines(replicas)
+            async with front(group, replicas, ports[-4:], balance, preset, model, slots=slots) as at:
+                outcome = await suite.drive(at.url, runs, len(runs) // 5)
+        if outcome.row()["client_late_p99_s"] <= STALLED_S:
+            break
+    return outcome, tries
+
+
 async def worth(
-    folder: Path, quick: bool, presets: Sequence[str], model: Path | None, load: float, slots: int
-) -> dict[str, dict[str, Any]]:
-    """One seeded agent workload over a heterogeneous pool, router by router; engines start anew for each."""
+    folder: Path, workflows: int, presets: Sequence[str], model: Path | None, load: float, slots: int, seeds: int
+) -> tuple[dict[str, suite.Outcome], dict[str, dict[str, Any]]]:
+    """Seeded agent workloads over a heterogeneous pool, router by router: all seeds together, and as rows."""
     rate = load * suite.capacity_per_s(SCALE, slots=slots) / suite.CALLS_PER_RUN
-    runs = suite.workload(SEED, 120 if quick else 320, rate)
-    warm = len(runs) // 5
-    rows: dict[str, dict[str, Any]] = {}
-    arms: list[tuple[str, Balance, str]] = [
-        ("envoy_round_robin", "round_robin", ""),
-        ("envoy_least_request", "least_request", ""),
-        *((name, "picker", name) for name in presets),
+    arms: list[tuple[str, Balance, str, Path | None]] = [
+        ("envoy_round_robin", "round_robin", "", None),
+        ("envoy_least_request", "least_request", "", None),
+        *((name, "picker", name, None) for name in presets),
     ]
     if model is not None:
-        arms.append((presets[0] + TRAINED, "picker", presets[0]))
-    for name, balance, preset in arms:
-        for attempt in range(1, ATTEMPTS + 1):
-            ports = suite.free_ports(len(suite.SPEEDS) + 4)
-            replicas = ports[:-4]
-            with suite.processes(folder) as group:
-                suite.start_mocks(group, replicas, SCALE, slots=slots)
-                await ready_engines(replicas)
-                used = model if name.endswith(TRAINED) else None
-                async with front(group, replicas, ports[-4:], balance, preset, used, slots=slots) as at:
-                    rows[name] = {**(await suite.drive(at.url, runs, warm)).row(), "attempt": attempt}
-            if rows[name]["client_late_p99_s"] <= STALLED_S:
-                break
-    return rows
+        arms.append((presets[0] + TRAINED, "picker", presets[0], model))
+    found = {name: suite.Outcome() for name, *_ in arms}
+    attempts = dict.fromkeys(found, 0)
+    for seed in range(SEED, SEED + seeds):
+        runs = suite.workload(seed, workflows, rate)
+        for name, balance, preset, used in arms:
+            outcome, tries = await arm(folder, runs, balance, preset, used, slots)
+            found[name].add(outcome)
+            attempts[name] += tries
+            print(f"seed {seed}, {name}: {json.dumps(outcome.row())}", file=sys.stderr, flush=True)
+    return found, {name: {**outcome.row(), "attempts": attempts[name]} for name, outcome in found.items()}
+
+
+def ratios(found: dict[str, suite.Outcome], mine: Sequence[str]) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Workflow P99 of ours over each other router's, and its 95 % interval by workflows, which all had alike."""
+    ratio, within = {}, {}
+    for ours, other in itertools.product(mine, (name for name in found if name not in mine)):
+        a, b = found[ours].run_s, found[other].run_s
+        ratio[f"{ours}_vs_{other}"] = round(float(np.quantile(a, 0.99) / np.quantile(b, 0.99)), 3)
+        within[f"{ours}_vs_{other}"] = interval([a], [b])
+    return ratio, within
 
 
 def run(
@@ -204,26 +229,28 @@ def run(
     trained: bool = False,
     load: float = LOAD,
     slots: int = suite.SLOTS,
+    seeds: int = 1,
+    workflows: int | None = None,
 ) -> dict[str, Any]:
     """Everything, as `swarmx bench picker` prints it.
 
-    load : of the pool in the agent workload; slots : of each of its replicas
+    load : of the pool in the agent workload; slots : of each of its replicas; seeds, workflows : of it, per seed
     """
     if "llmd_predicted" in PRESETS and "llmd_predicted" not in presets:
         presets = (*presets, "llmd_predicted")
+    workflows = workflows or (120 if quick else 320)
 
     async def all_of_it(folder: Path) -> dict[str, Any]:
         model = train(folder) if trained else None
         spent = await cost(folder, quick, model)
-        rows = await worth(folder, quick, presets, model, load, slots)
-        p99 = {name: row["workflow_p99_s"] for name, row in rows.items()}
-        ours = [name for name in (presets[0], presets[0] + TRAINED) if name in rows]
-        others = [name for name in rows if name not in ours]
-        ratio = {f"{mine}_vs_{name}": round(p99[mine] / p99[name], 3) for mine in ours for name in others}
+        found, rows = await worth(folder, workflows, presets, model, load, slots, seeds)
+        ratio, within = ratios(found, [name for name in (presets[0], presets[0] + TRAINED) if name in found])
         lost = sum(row["lost"] for row in rows.values())
-        meta = {"load": load, "speeds": suite.SPEEDS, "slots": slots, "seed": SEED}
-        failed = spent["failed"] + lost
-        return {**spent, "failed": failed, "p99_ratio": ratio, "workload": rows, "meta": meta}
+        meta = {"load": load, "speeds": suite.SPEEDS, "slots": slots, "seeds": [SEED, SEED + seeds - 1]}
+        return {
+            **spent, "failed": spent["failed"] + lost, "p99_ratio": ratio, "p99_ratio_95": within, "workload": rows,
+            "meta": meta,
+        }  # fmt: skip
 
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(all_of_it(Path(folder)))
@@ -237,10 +264,12 @@ def main() -> None:
     parser.add_argument("--trained", action="store_true", help="add an arm with a trained predictor")
     parser.add_argument("--load", type=float, default=LOAD, help="offered work over capacity in the agent workload")
     parser.add_argument("--slots", type=int, default=suite.SLOTS, help="calls that an engine of it runs at once")
-    arguments = parser.parse_args()
-    presets = tuple(arguments.preset.split(","))
-    result = run(arguments.quick, presets, arguments.trained, arguments.load, arguments.slots)
-    print(json.dumps(result, indent=None if arguments.json else 2))
+    parser.add_argument("--seeds", type=int, default=1, help="agent workloads, counted together")
+    parser.add_argument("--workflows", type=int, help="of each seed (default: 320, with --quick 120)")
+    given = parser.parse_args()
+    presets = tuple(given.preset.split(","))
+    result = run(given.quick, presets, given.trained, given.load, given.slots, given.seeds, given.workflows)
+    print(json.dumps(result, indent=None if given.json else 2))
 
 
 if __name__ == "__main__":
