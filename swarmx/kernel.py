@@ -12,7 +12,8 @@ from numba import njit
 # rows of the replica table, (ROWS, R), in Fortran order: what belongs to a replica lies together
 SLOTS, CONTEXT, KV_CAPACITY, MINE, OTHER, OTHER_KV, REPORTED_KV, SENT_SINCE_KV = range(8)
 STALL_UNTIL, A, B, C, P, USABLE, N, KV, REMAINING, TAU, AWAITING, MINE_REST, MINE_NEED = range(8, 21)
-REPLICA_ROWS = 21
+SINCE, BATCH_S, KV_S, PREFILLED, EXPECTED_KV, HEARD_AT = range(21, 27)  # see `swarmx.kernel_book`
+REPLICA_ROWS = 27
 
 # columns of the in-flight table, (calls, FLIGHT_COLUMNS + K); the grid's values follow
 F_REPLICA, F_MEAN, F_PROMPT, F_AGE, F_AGE_AT, F_DECODING, F_EXCESS, F_NEED, F_REST = range(9)

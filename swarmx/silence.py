@@ -18,7 +18,6 @@ def silent_replicas(
     replicas: NDArray[np.float64],
     flights: NDArray[np.float64],
     rows_on: Sequence[Sequence[int]],
-    heard_s: Sequence[float],
     now: float,
 ) -> list[int]:
     """Indices of replicas with calls in flight that showed no life for twice what these calls surely need.
@@ -27,7 +26,7 @@ def silent_replicas(
     calls beyond the slots need it one after the other. A sign of life is a first token, progress, or an end.
     replicas, flights : the packed tables of `swarmx.kernel`; rows_on : rows of each replica's flights
     """
-    found = []
+    found, heard_s = [], replicas[kernel.HEARD_AT].tolist()
     for i, rows in enumerate(rows_on):
         if not rows or now - heard_s[i] <= GRACE_S or replicas[kernel.TAU, i] <= 0:
             continue

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from swarmx import kernel
+from swarmx import kernel, kernel_book
 from swarmx.engine import OnlineFit
 from swarmx.learned import LearnedConstants
 from swarmx.prefix import PrefixIndex
@@ -20,7 +20,7 @@ from swarmx.quantiles import LEVELS
 from swarmx.reserve import Reserve
 from swarmx.silence import Outages, silent_replicas
 from swarmx.types import Call, ReplicaState
-from swarmx.usage import Flight, Usage
+from swarmx.usage import Flight, Marks, between
 from swarmx.waiting import Lengths
 
 Array = NDArray[np.float64]
@@ -49,7 +49,6 @@ class ClusterState:
         self._rows: Array = np.zeros((64, kernel.FLIGHT_COLUMNS + LEVELS.size))
         self._ids: list[str] = []
         self._on: list[set[str]] = []
-        self._usage: list[Usage] = []
         self._out = Outages()
         self._refreshed = 0
 
@@ -72,11 +71,11 @@ class ClusterState:
             self.fit.forget(name)
         old = [self.index.get(state.id) for state in states]
         table = np.zeros((kernel.REPLICA_ROWS, len(states)), order="F")
+        table[[kernel.SINCE, kernel.HEARD_AT]] = now
         for i, j in enumerate(old):
             if j is not None:
                 table[:, i] = self.replicas[:, j]
         self._on = [set() if j is None else self._on[j] for j in old]
-        self._usage = [Usage(now, heard_s=now) if j is None else self._usage[j] for j in old]
         self.replicas, self.index, self.states = table, index, list(states)
         self.speeds = np.array([s.speed for s in states])
         mean_speed = float(self.speeds.mean()) if states else 1.0
@@ -137,15 +136,20 @@ class ClusterState:
         self._out.hung.difference_update(lost_all)
         self._set_usable_again(lost_all)
         rows_on = [[self.flights[call].row for call in calls] for calls in self._on]
-        found = silent_replicas(self.replicas, self._rows, rows_on, [u.heard_s for u in self._usage], now)
+        found = silent_replicas(self.replicas, self._rows, rows_on, now)
         names = [name for name in (self.states[i].id for i in found) if name not in self._out.hung]
         self._out.hung.update(names)
         self._set_usable_again(names)
         return names
 
-    def _heard(self, i: int, now: float) -> None:
-        self._usage[i].heard_s = now
-        if self.states[i].id in self._out.hung:
+    def _hear(self, i: int, prefilled: float, now: float) -> Marks:
+        """Replica i shows life, and by that, that so many prompt tokens more have been prefilled."""
+        self._not_hung(i)
+        marks: Marks = kernel_book.hear(self.replicas, i, prefilled, now)
+        return marks
+
+    def _not_hung(self, i: int) -> None:
+        if self._out.hung and self.states[i].id in self._out.hung:
             self._out.hung.discard(self.states[i].id)
             self._set_usable(i)
 
@@ -157,35 +161,18 @@ class ClusterState:
             prompt -= float(self.prefix.live(blocks)[i])
             uncached -= float(self.prefix.cached(blocks)[i])
         held = self.prefix.start(i, blocks) if blocks else 0
-        table, row, usage = self.replicas, len(self._ids), self._usage[i]
+        row = len(self._ids)
         if row == self._rows.shape[0]:
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-        self._advance(i, now)
-        usage.heard_s = usage.heard_s if self._on[i] else now
-        queued = bool(table[kernel.MINE, i] + table[kernel.OTHER, i] >= table[kernel.SLOTS, i])
-        mean = min(lengths.mean, table[kernel.CONTEXT, i] - prompt, table[kernel.KV_CAPACITY, i] - prompt)
-        need = prompt + mean / 2
-        unseen = 0.0 if call.streamed or queued else uncached  # no first token will tell of this prefill
+        self._rows[row, kernel.FLIGHT_COLUMNS :] = lengths.grid
+        queued, need, uncached, marks = kernel_book.enter(
+            self.replicas, self._rows, row, i, lengths.mean, prompt, uncached, call.streamed, lengths.excess, now
+        )
         self.flights[call_id] = Flight(
-            call_id, self.states[i].id, row, now, uncached - unseen, need, queued, now, usage.marks(), blocks, held
-        )  # fmt: skip
-        usage.prefilled += unseen
+            call_id, self.states[i].id, row, now, uncached, need, queued, now, marks, blocks, held
+        )
         self._ids.append(call_id)
         self._on[i].add(call_id)
-        stall = max(now, table[kernel.STALL_UNTIL, i]) + table[kernel.P, i] * uncached
-        self._rows[row, : kernel.FLIGHT_COLUMNS] = (
-            i, mean, prompt, 0.0, stall, float(not queued), lengths.excess, need, mean
-        )  # fmt: skip
-        self._rows[row, kernel.FLIGHT_COLUMNS :] = lengths.grid
-        table[kernel.MINE, i] += 1
-        table[kernel.AWAITING, i] += 1
-        table[kernel.STALL_UNTIL, i] = stall
-        table[kernel.N, i] += 1
-        table[kernel.KV, i] += need
-        table[kernel.REMAINING, i] += mean
-        table[kernel.MINE_REST, i] += mean
-        table[kernel.MINE_NEED, i] += need
-        usage.need += need
         self.starts += 1
 
     def first_token(self, call_id: str, now: float) -> None:
@@ -194,15 +181,12 @@ class ClusterState:
         if flight is None or flight.decoding:
             return
         i = self.index[flight.replica]
-        self._advance(i, now)
-        self._heard(i, now)
-        self._usage[i].prefilled += flight.uncached
+        marks = self._hear(i, flight.uncached, now)
         if not flight.queued:
-            self._learn(flight, i, 0.0, now)
+            self._learn(flight, i, marks, 0.0, now)
         flight.decoding = True
-        self._see(flight, i, 1.0, now)
-        self._rows[flight.row, kernel.F_DECODING] = 1.0
-        self._one_fewer_awaiting(i, now)
+        flight.see(now, 1.0, marks)
+        kernel_book.decodes(self.replicas, self._rows, flight.row, i, now)
 
     def progress(self, call_id: str, tokens: float, now: float) -> None:
         """The call has produced so many tokens in all."""
@@ -212,13 +196,15 @@ class ClusterState:
         if not flight.decoding:
             self.first_token(call_id, now)
         i = self.index[flight.replica]
-        self._heard(i, now)
         row = self._rows[flight.row]
         row[kernel.F_AGE], row[kernel.F_AGE_AT] = tokens, now
         if tokens - flight.seen_tokens >= MIN_SEGMENT_TOKENS:
-            self._advance(i, now)
-            self._learn(flight, i, tokens - flight.seen_tokens, now)
-            self._see(flight, i, tokens, now)
+            marks = self._hear(i, 0.0, now)
+            self._learn(flight, i, marks, tokens - flight.seen_tokens, now)
+            flight.see(now, tokens, marks)
+        else:
+            self._not_hung(i)
+            self.replicas[kernel.HEARD_AT, i] = now
 
     def finish(self, call_id: str, tokens: float, now: float) -> Flight | None:
         """Learn from a call that ended well, and take it off the book; None when it is not there."""
@@ -226,12 +212,9 @@ class ClusterState:
         if flight is None:
             return None
         i = self.index[flight.replica]
-        self._advance(i, now)
-        self._heard(i, now)
-        if not flight.decoding:
-            self._usage[i].prefilled += flight.uncached
+        marks = self._hear(i, 0.0 if flight.decoding else flight.uncached, now)
         if flight.decoding or not flight.queued:
-            self._learn(flight, i, tokens - flight.seen_tokens, now)
+            self._learn(flight, i, marks, tokens - flight.seen_tokens, now)
         return self.remove(call_id, now, finished=True)
 
     def remove(self, call_id: str, now: float, finished: bool = False) -> Flight | None:
@@ -242,26 +225,14 @@ class ClusterState:
         flight = self.flights.pop(call_id, None)
         if flight is None:
             return None
-        i = self.index[flight.replica]
-        self._advance(i, now)
-        table, row = self.replicas, self._rows[flight.row]
-        table[kernel.MINE, i] -= 1
-        table[kernel.MINE_REST, i] -= row[kernel.F_REST]
-        table[kernel.MINE_NEED, i] -= row[kernel.F_NEED]
-        if table[kernel.MINE, i] == 0:  # no rounding errors are left behind
-            table[kernel.MINE_REST, i] = table[kernel.MINE_NEED, i] = 0.0
-        last = len(self._ids) - 1
-        if flight.row != last:
-            self._rows[flight.row] = self._rows[last]
-            self._ids[flight.row] = self._ids[last]
-            self.flights[self._ids[last]].row = flight.row
-        self._ids.pop()
+        i, row, last = self.index[flight.replica], flight.row, self._ids.pop()
+        kernel_book.leave(self.replicas, self._rows, row, len(self._ids), i, flight.need, not flight.decoding, now)
+        if row != len(self._ids):
+            self._ids[row] = last
+            self.flights[last].row = row
         self._on[i].discard(call_id)
         if flight.blocks:
             self.prefix.end(i, flight.blocks, None if flight.decoding or finished else flight.held)
-        self._usage[i].need -= flight.need
-        if not flight.decoding:
-            self._one_fewer_awaiting(i, now)
         return flight
 
     def on(self, replica: str) -> frozenset[str]:
@@ -278,23 +249,8 @@ class ClusterState:
         """(calls in flight, columns + K), a view; columns as in `swarmx.kernel`."""
         return self._rows[: len(self._ids)]
 
-    def _advance(self, i: int, now: float) -> None:
-        table, usage = self.replicas, self._usage[i]
-        running = min(table[kernel.MINE, i] + table[kernel.OTHER, i], table[kernel.SLOTS, i])
-        usage.advance(now, float(running), float(min(usage.need, table[kernel.KV_CAPACITY, i])))
-
-    def _see(self, flight: Flight, i: int, tokens: float, now: float) -> None:
-        flight.seen_s, flight.seen_tokens, flight.seen_marks = now, tokens, self._usage[i].marks()
-        row = self._rows[flight.row]
-        row[kernel.F_AGE], row[kernel.F_AGE_AT] = tokens, now
-
-    def _one_fewer_awaiting(self, i: int, now: float) -> None:
-        self.replicas[kernel.AWAITING, i] -= 1
-        if self.replicas[kernel.AWAITING, i] == 0:
-            self.replicas[kernel.STALL_UNTIL, i] = min(self.replicas[kernel.STALL_UNTIL, i], now)
-
-    def _learn(self, flight: Flight, i: int, tokens: float, now: float) -> None:
+    def _learn(self, flight: Flight, i: int, marks: Marks, tokens: float, now: float) -> None:
         seconds = now - flight.seen_s
         if self.learns and seconds > 0:
-            self.fit.observe(flight.replica, self._usage[i].segment(flight.seen_marks, seconds, tokens))
+            self.fit.observe(flight.replica, between(flight.seen_marks, marks, seconds, tokens))
             self.learned.observed(i, self.replicas)

@@ -11,18 +11,12 @@ Marks = tuple[float, float, float]
 
 @dataclass(slots=True)
 class Usage:
-    """Integrals over time of one replica: running calls, KV tokens, and prompt tokens prefilled.
-
-    need : KV tokens that our calls there are expected to hold on average, now
-    heard_s : when the replica last showed a sign of life
-    """
+    """Integrals over time of one replica: running calls, KV tokens, and prompt tokens prefilled."""
 
     since_s: float
     batch: float = 0.0
     kv: float = 0.0
     prefilled: float = 0.0
-    need: float = 0.0
-    heard_s: float = 0.0
 
     def advance(self, now: float, running: float, kv_tokens: float) -> None:
         """Add the time since the last call, during which that many calls ran and KV tokens were held."""
@@ -37,13 +31,14 @@ class Usage:
 
     def segment(self, since: Marks, seconds: float, tokens: float) -> Segment:
         """The stretch from the marks to now, in which a call produced that many tokens."""
-        return Segment(
-            seconds,
-            tokens,
-            (self.batch - since[0]) / seconds,
-            (self.kv - since[1]) / seconds,
-            self.prefilled - since[2],
-        )
+        return between(since, self.marks(), seconds, tokens)
+
+
+def between(since: Marks, until: Marks, seconds: float, tokens: float) -> Segment:
+    """The stretch between two times, of which these are the marks, in which a call produced that many tokens."""
+    return Segment(
+        seconds, tokens, (until[0] - since[0]) / seconds, (until[1] - since[1]) / seconds, until[2] - since[2]
+    )
 
 
 @dataclass(slots=True)
@@ -69,3 +64,7 @@ class Flight:
     held: int = 0
     seen_tokens: float = 0.0
     decoding: bool = False
+
+    def see(self, now: float, tokens: float, marks: Marks) -> None:
+        """The call has been observed with so many tokens."""
+        self.seen_s, self.seen_tokens, self.seen_marks = now, tokens, marks

@@ -39,6 +39,7 @@ LAYERS = [
         "kernel",
         "kernel_walk",
         "kernel_trust",
+        "kernel_book",
         "nonnegative",
         "learned",
         "reserve",
