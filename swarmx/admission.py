@@ -97,22 +97,20 @@ def outlook_of(cluster: ClusterState, mean_tokens: float) -> Outlook:
 
 
 class Gate:
-    """Applies an `Admission`; knows what waits, the buckets, and when each running call last moved."""
+    """Applies an `Admission`; knows what waits, the buckets, and when each running call last moved.
+
+    is_open : nobody is ever refused; then what waits is not counted
+    """
 
     def __init__(self, rules: Admission) -> None:
         self.rules = rules
+        self.is_open = not (rules.class_caps or rules.rates or rules.shed) and rules.tenant_cap is None
         self._waiting: dict[str, tuple[int, str, float]] = {}  # call -> class, tenant, tokens
         self._calls = [0, 0, 0]
         self._tokens = [0.0, 0.0, 0.0]
         self._tenants: dict[str, int] = {}
         self._buckets: dict[str, tuple[float, float]] = {}  # tenant -> tokens there, as of when
         self._alive: dict[str, tuple[float, float]] = {}  # running call -> tokens, last time they grew
-
-    @property
-    def is_open(self) -> bool:
-        """Whether nobody is ever refused."""
-        rules = self.rules
-        return not (rules.class_caps or rules.rates or rules.shed) and rules.tenant_cap is None
 
     def judge(self, waiting: Waiting, outlook: Outlook, now: float) -> Refusal | None:
         """Why the call is not let in; None lets it in. A token bucket is charged only then."""
@@ -122,6 +120,8 @@ class Gate:
 
     def entered(self, waiting: Waiting) -> None:
         """The call waits."""
+        if self.is_open:
+            return
         entry = waiting.level, waiting.call.tenant, waiting.lengths.mean
         self._waiting[waiting.call.id] = entry
         self._count(entry, 1)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +56,7 @@ NOTHING_KNOWN, NO_WEIGHT = EngineConstants(0.0, 0.0, 0.0, 0.0), np.zeros(4)
 RIDGE = np.array([0.0, 1e-3, 1e-3, 1e-4])
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """A stretch of one call's life on a replica, between two observations of it.
 
     seconds, tokens : its length and the output tokens in it
@@ -194,7 +194,10 @@ class OnlineFit:
         kind, relative_speed = placed
         self._segments += 1
         self._pool.add(segment, relative_speed)
-        self._kinds.setdefault(kind, LeastSquares()).add(segment, self.speed(replica))
+        seen = self._kinds.get(kind)
+        if seen is None:
+            seen = self._kinds[kind] = LeastSquares()
+        seen.add(segment, self.speed(replica))
         if self._pool.count >= self._next_refit:
             self._next_refit = self._pool.count + max(REFIT_EVERY, min(self._pool.count, 2000) // 8)
             self._refit()

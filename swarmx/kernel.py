@@ -49,26 +49,28 @@ def remaining_mean(levels, values, excess, age):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def room(replicas):  # type: ignore[no-untyped-def]
-    """(free slots of usable replicas, most slots of a replica, most tokens of a call that some replica could hold)."""
-    free, slots, longest = 0.0, 0.0, 0.0
+def longest_call(replicas):  # type: ignore[no-untyped-def]
+    """Most tokens of a call that some replica could hold."""
+    longest = 0.0
     for r in range(replicas.shape[1]):
-        if replicas[USABLE, r] > 0:
-            free += max(replicas[SLOTS, r] - replicas[N, r], 0.0)
-        slots = max(slots, replicas[SLOTS, r])
         longest = max(longest, min(replicas[CONTEXT, r], replicas[KV_CAPACITY, r]))
-    return free, slots, longest
+    return longest
 
 
 @njit(cache=True)
 def spread_constants(replicas, kinds, constants, mean_logs, log_speeds):  # type: ignore[no-untyped-def]
     """Write a, b, c and p of every replica: those of its kind (kinds, 4) at its own speed; zeros are not written."""
     for r in range(replicas.shape[1]):
-        kind = kinds[r]
-        if constants[kind].any():
-            speed = np.exp(log_speeds[r] - mean_logs[kind])
-            for i in range(4):
-                replicas[A + i, r] = constants[kind, i] / speed
+        set_constants(replicas, r, kinds, constants, np.exp(log_speeds[r] - mean_logs[kinds[r]]))
+
+
+@njit(cache=True)
+def set_constants(replicas, r, kinds, constants, speed):  # type: ignore[no-untyped-def]
+    """Write a, b, c and p of one replica at its own speed; zeros are not written."""
+    kind = kinds[r]
+    if constants[kind].any():
+        for i in range(4):
+            replicas[A + i, r] = constants[kind, i] / speed
 
 
 @njit(cache=True)
@@ -84,17 +86,26 @@ def mean_constants(replicas):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def mark_due(waiting, line, overtakes, since_s):  # type: ignore[no-untyped-def]
-    """Places in `line`, rows of `waiting` in order, of those that are due or become so now; marks them."""
-    found = np.empty(line.size, dtype=np.int64)
+def mark_due(waiting, line, length, overtakes, since_s, found):  # type: ignore[no-untyped-def]
+    """Mark those that are due or become so now, of the first `length` of `line`, rows of `waiting` in order.
+
+    found : their places, out; returns how many there are
+    """
     count = 0
-    for place in range(line.size):
+    for place in range(length):
         row = waiting[line[place]]
         if row[W_DUE] < 0 or row[W_OVERTAKEN] >= overtakes or row[W_SINCE] <= since_s[int(row[W_LEVEL])]:
             row[W_DUE] = SKIP
             found[count] = place
             count += 1
-    return found[:count]
+    return count
+
+
+@njit(cache=True)
+def overtake(waiting, line, length):  # type: ignore[no-untyped-def]
+    """Those of the first `length` rows in `line` were overtaken once more."""
+    for place in range(length):
+        waiting[line[place], W_OVERTAKEN] += 1
 
 
 @njit(cache=True)
@@ -103,7 +114,7 @@ def refresh(replicas, flights, count, begin, rows, levels, now):  # type: ignore
 
     A decoding call's age is extrapolated from its last report at the replica's current speed; its need is its held
     prompt and half of what it is now expected to produce. Of `count` flights, `rows` from row `begin` on and around
-    are looked at; the others keep what was last found. Returns the number of usable replicas with a free slot.
+    are looked at; the others keep what was last found. Returns (free slots of usable replicas, most slots of any).
     """
     for step in range(min(rows, count)):
         i = (begin + step) % count
@@ -124,7 +135,7 @@ def refresh(replicas, flights, count, begin, rows, levels, now):  # type: ignore
     for r in range(r_count):
         total += replicas[MINE_REST, r]
     pool_rest = total / count if count > 0 else 0.0
-    free = 0
+    free, most = 0.0, 0.0
     for r in range(r_count):
         other = replicas[OTHER, r]
         replicas[N, r] = replicas[MINE, r] + other
@@ -134,9 +145,10 @@ def refresh(replicas, flights, count, begin, rows, levels, now):  # type: ignore
         n = min(max(replicas[N, r], 1.0), replicas[SLOTS, r])
         kv = min(replicas[KV, r], replicas[KV_CAPACITY, r])
         replicas[TAU, r] = replicas[A, r] + replicas[B, r] * n + replicas[C, r] * kv
-        if replicas[USABLE, r] > 0 and replicas[N, r] < replicas[SLOTS, r]:
-            free += 1
-    return free
+        most = max(most, replicas[SLOTS, r])
+        if replicas[USABLE, r] > 0:
+            free += max(replicas[SLOTS, r] - replicas[N, r], 0.0)
+    return free, most
 
 
 @njit(cache=True, inline="always")

@@ -7,30 +7,43 @@ from numba import njit
 
 
 @njit(cache=True)
-def pinball(levels, values, first, observed):  # type: ignore[no-untyped-def]
-    """Mean pinball loss of a grid's values (K,) over its levels from index `first` on."""
+def losses(levels, said, plain, most, first, observed):  # type: ignore[no-untyped-def]
+    """Mean pinball losses over the levels from index `first` on of two grids (K,), each cut at `most`.
+
+    Returns (loss of `said`, loss of `plain`, value of `said` at level `first`).
+    """
+    return (
+        _pinball(levels, said, most, first, observed),
+        _pinball(levels, plain, most, first, observed),
+        min(said[first], most),
+    )
+
+
+@njit(cache=True, inline="always")
+def _pinball(levels, values, most, first, observed):  # type: ignore[no-untyped-def]
     total = 0.0
     for k in range(first, levels.size):
-        gap = observed - values[k]
+        gap = observed - min(values[k], most)
         total += max(levels[k] * gap, (levels[k] - 1.0) * gap)
     return total / (levels.size - first)
 
 
 @njit(cache=True)
-def rank_correlation(pairs):  # type: ignore[no-untyped-def]
-    """Spearman's, of the two columns of (N, 2), ties at their mean rank; 0 where one is constant. O(N^2)."""
-    count = pairs.shape[0]
-    ranks = np.empty((count, 2))
-    for i in range(count):
-        for side in range(2):
+def rank_correlation(pairs, begin, end):  # type: ignore[no-untyped-def]
+    """Spearman's, of the two rows of pairs (2, N) from place `begin` to before `end`, ties at their mean rank; 0 where
+    one is constant. O(N^2)."""
+    ranks = np.empty((2, end - begin))
+    for side in range(2):
+        values = pairs[side, begin:end]
+        for i in range(values.size):
             less, same = 0, 0
-            for j in range(count):
-                less += pairs[j, side] < pairs[i, side]
-                same += pairs[j, side] == pairs[i, side]
-            ranks[i, side] = less + (same + 1) / 2 - (count + 1) / 2
+            for j in range(values.size):
+                less += values[j] < values[i]
+                same += values[j] == values[i]
+            ranks[side, i] = less + (same + 1) / 2 - (values.size + 1) / 2
     product = first = second = 0.0
-    for i in range(count):
-        product += ranks[i, 0] * ranks[i, 1]
-        first += ranks[i, 0] ** 2
-        second += ranks[i, 1] ** 2
+    for i in range(end - begin):
+        product += ranks[0, i] * ranks[1, i]
+        first += ranks[0, i] ** 2
+        second += ranks[1, i] ** 2
     return product / np.sqrt(first * second) if first > 0 and second > 0 else 0.0

@@ -60,7 +60,7 @@ class LateWalk:
 
     def weights(self, cluster: ClusterState, mean_prompt: float) -> tuple[float, float]:
         """Of the harm and of the wait, as configured or as suits the prompts and the replicas."""
-        return self.weight_of_harm(mean_prompt), self.weight_of_wait(kernel.room(cluster.replicas)[1])
+        return self.weight_of_harm(mean_prompt), self.weight_of_wait(cluster.most_slots)
 
     def starts(
         self,
@@ -76,9 +76,8 @@ class LateWalk:
         due : those that go before all others and those that go after them; marked in the queue, which skips them
         mean_prompt : running mean of the pool
         """
-        free, slots, _ = kernel.room(cluster.replicas)
-        weights = self.weight_of_harm(mean_prompt), self.prefix_weight, self.weight_of_wait(slots)
-        walk = _Walk(cluster, queue, weights, int(free), now)
+        harm, wait = self.weights(cluster, mean_prompt)
+        walk = _Walk(cluster, queue, (harm, self.prefix_weight, wait), cluster.free_slots, now)
         if due[0]:
             yield from walk.over_due(due[0])
         yield from walk.over_others()
@@ -97,7 +96,7 @@ class _Walk:
         count, table = len(cluster.states), cluster.replicas
         self.reserved = np.zeros((3, count), order="F")
         self.free, self.left = free, 4 * max(count, free)
-        self.order, self.starts = cluster.learned.groups if count > LOOK_AT_ALL else one_group(count)
+        self.order, self.starts = cluster.learned.groups if count > LOOK_AT_ALL else cluster.learned.one_group
         self.width = LOOK_AT if count > LOOK_AT_ALL else count
         self.keys = np.zeros(count)
         self.typical = (0.0, 0.0)
@@ -169,11 +168,6 @@ class _Walk:
             self.starts, self.cluster.learned.kinds, self.keys, self.width, self.typical, self.now, *self.weights, pins,
         )  # fmt: skip
         return int(row), int(target), int(looked)
-
-
-def one_group(count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Few replicas, all of which are looked at: (replicas, where the group starts and ends)."""
-    return np.arange(count), np.array([0, count])
 
 
 def _prefixes(calls: Sequence[Waiting], cluster: ClusterState) -> tuple[Array, Array]:

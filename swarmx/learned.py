@@ -12,7 +12,6 @@ from swarmx.engine import OnlineFit
 from swarmx.types import ReplicaState
 
 Array = NDArray[np.float64]
-ROWS = slice(kernel.A, kernel.P + 1)
 
 
 class LearnedConstants:
@@ -20,6 +19,7 @@ class LearnedConstants:
 
     kinds : (R,) device kinds by number
     groups : (replicas by kind, where each kind starts and the last ends); the order inside a kind is the reader's
+    one_group : the same of all replicas as they come
     is_fitted : whether every replica has constants; until then seconds cannot be compared
     """
 
@@ -27,9 +27,11 @@ class LearnedConstants:
         self.fit = fit
         self.kinds: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.groups: tuple[NDArray[np.int64], NDArray[np.int64]] = (self.kinds, np.zeros(1, dtype=np.int64))
+        self.one_group = self.groups
         self.is_fitted = False
         self._names: list[str] = []
         self._replicas: list[str] = []
+        self._constants: Array = np.zeros((0, 4))  # (kinds, 4); zeros while nothing is known
         self._log_speeds: Array = np.zeros(0)  # (R,) as learned, before their kind's mean is taken off
         self._seen = -1
 
@@ -38,26 +40,24 @@ class LearnedConstants:
         names, self.kinds = np.unique([s.device for s in states], return_inverse=True)
         starts = np.concatenate(([0], np.cumsum(np.bincount(self.kinds))))
         self.groups = np.argsort(self.kinds, kind="stable"), starts
+        self.one_group = np.arange(len(states)), np.array([0, len(states)])
         self._names, self._replicas = names.tolist(), [s.id for s in states]
         self._log_speeds = np.array([self.fit.log_speed(name) for name in self._replicas])
-        self._seen = -1
         self.refitted(table)
 
     def observed(self, i: int, table: Array) -> None:
         """Replica i was observed: its speed, and after a refit every replica's constants."""
         name = self._replicas[i]
         self._log_speeds[i] = self.fit.log_speed(name)
-        constants = self.fit.constants_at(name)
-        if constants is not None:
-            table[ROWS, i] = constants.as_tuple()
-        self.refitted(table)
+        if self.fit.refits != self._seen:
+            self.refitted(table)
+        else:
+            kernel.set_constants(table, i, self.kinds, self._constants, self.fit.speed(name))
 
     def refitted(self, table: Array) -> None:
-        """Bring all constants up to date, kind by kind, if there was a refit."""
-        if self.fit.refits == self._seen:
-            return
+        """Bring all constants up to date, kind by kind."""
         self._seen = self.fit.refits
-        constants = np.zeros((len(self._names), 4))
+        constants = self._constants = np.zeros((len(self._names), 4))
         mean_logs = np.zeros(len(self._names))
         for number, kind in enumerate(self._names):
             found = self.fit.constants_of(kind)

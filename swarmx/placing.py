@@ -52,7 +52,7 @@ def impossible(cluster: ClusterState, call: Call) -> str | None:
     """Why no replica could ever serve the call, or None."""
     if not cluster.states:
         return None
-    longest = kernel.room(cluster.replicas)[2]
+    longest = kernel.longest_call(cluster.replicas)
     if call.prompt_tokens + 1 > longest:
         return f"a prompt of {call.prompt_tokens} tokens fits no replica; the largest takes {longest - 1:.0f}"
     reserve = cluster.reserve

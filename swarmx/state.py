@@ -45,6 +45,7 @@ class ClusterState:
         self.speeds: Array = np.zeros(0)  # (R,) as configured
         self.learned = LearnedConstants(fit)
         self.starts = 0
+        self.free_slots, self.most_slots = 0, 0.0  # of usable replicas, of the largest: as of the last refresh
         self.reserve: Reserve | None = None  # room kept for better classes
         self._rows: Array = np.zeros((64, kernel.FLIGHT_COLUMNS + LEVELS.size))
         self._ids: list[str] = []
@@ -240,10 +241,12 @@ class ClusterState:
         return frozenset(self._on[self.index[replica]])
 
     def refresh(self, now: float) -> int:
-        """Bring N, KV, REMAINING and TAU up to `now`; returns how many usable replicas have a free slot."""
+        """Bring N, KV, REMAINING and TAU up to `now`; returns how many slots of usable replicas are free."""
         count, begin = len(self._ids), self._refreshed % max(len(self._ids), 1)
         self._refreshed = begin + REFRESH_ROWS
-        return int(kernel.refresh(self.replicas, self._rows, count, begin, REFRESH_ROWS, LEVELS, now))
+        free, self.most_slots = kernel.refresh(self.replicas, self._rows, count, begin, REFRESH_ROWS, LEVELS, now)
+        self.free_slots = int(free)
+        return self.free_slots
 
     def flight_table(self) -> Array:
         """(calls in flight, columns + K), a view; columns as in `swarmx.kernel`."""

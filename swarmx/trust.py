@@ -41,14 +41,6 @@ class Asked:
     call_type: str | None
     credited: bool = False
 
-    def cut(self, prediction: Prediction) -> Array:
-        """(K,) values, cut at max_tokens as the answer will be."""
-        return (
-            prediction.tokens.values
-            if self.max_tokens is None
-            else np.minimum(prediction.tokens.values, self.max_tokens)
-        )
-
 
 @dataclass
 class Trust:
@@ -89,7 +81,7 @@ class Trust:
     version: str = ""
     _credited: int = 0
     _open: OrderedDict[str, Asked] = field(default_factory=OrderedDict)
-    _pairs: Array = field(default_factory=lambda: np.zeros((PAIRS, 2)))  # the latest, in a ring
+    _pairs: Array = field(default_factory=lambda: np.zeros((2, PAIRS)))  # predicted median, observed tokens: a ring
 
     def asked(
         self, call_id: str, said: Prediction, plain: Prediction, max_tokens: int | None = None,
@@ -124,20 +116,23 @@ class Trust:
         pair = self._open.pop(call_id, None)
         if pair is None or pair.said.model_version != self.version:
             return
-        said, plain = pair.cut(pair.said), pair.cut(pair.plain)
+        said, plain = pair.said.tokens.values, pair.plain.tokens.values
+        cut = math.inf if pair.max_tokens is None else float(pair.max_tokens)  # as the answer was
+        said_loss, plain_loss, middle = kernel_trust.losses(LEVELS, said, plain, cut, MEDIAN, float(output_tokens))
         self.compared += 1
         weight = 1 / min(self.compared, self.memory)
-        self.observed_loss += (_loss(plain, output_tokens) - self.observed_loss) * weight
+        self.observed_loss += (plain_loss - self.observed_loss) * weight
         most = WORST * max(self.observed_loss, 1.0)
-        self.predictor_loss += (min(_loss(said, output_tokens), most) - self.predictor_loss) * weight
-        middle = float(said[MEDIAN])
+        self.predictor_loss += (min(said_loss, most) - self.predictor_loss) * weight
         ratio = math.log1p(output_tokens) - math.log1p(max(middle, 0.0))
         ratio = min(max(ratio, -FARTHEST), FARTHEST)
         self.log_ratio += (ratio - self.log_ratio) * weight
         self.log_square += (ratio**2 - self.log_square) * weight
-        self._pairs[self.compared % PAIRS] = middle, output_tokens
+        place = self.compared % PAIRS
+        self._pairs[0, place], self._pairs[1, place] = middle, output_tokens
         if self.compared % EVERY == 0 and self.compared >= self.enough:
-            self.rank_correlation = float(kernel_trust.rank_correlation(self._latest()))
+            begin = int(self.compared < PAIRS)  # as long as the ring is not full, its first place is empty
+            self.rank_correlation = kernel_trust.rank_correlation(self._pairs, begin, min(self.compared + 1, PAIRS))
         self._judge()
 
     def forget(self, call_id: str) -> None:
@@ -174,20 +169,10 @@ class Trust:
         spread = math.sqrt(max(self.log_square - self.log_ratio**2, 0.25))
         if abs(self.log_ratio) > math.log(self.bias) + 2 * spread / math.sqrt(n):
             return "bias"
-        inverted = self.rank_correlation is not None and self.rank_correlation < -2 / math.sqrt(len(self._latest()))
+        latest = min(self.compared, PAIRS)
+        inverted = self.rank_correlation is not None and self.rank_correlation < -2 / math.sqrt(latest)
         return "rank" if inverted else ""
-
-    def _latest(self) -> Array:
-        """(calls, 2) predicted median and observed tokens, in no particular order."""
-        if self.compared < PAIRS:
-            return self._pairs[1 : self.compared + 1]
-        return self._pairs
 
     def _turn(self, holds: bool, reason: Reason) -> None:
         self.switches += holds != self.holds or self.reason == "unproven"
         self.holds, self.reason = holds, reason
-
-
-def _loss(values: Array, output_tokens: float) -> float:
-    """Mean pinball loss over the upper levels, as `swarmx.quantiles.pinball_loss` has it for all of them."""
-    return float(kernel_trust.pinball(LEVELS, values, MEDIAN, output_tokens))

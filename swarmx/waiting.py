@@ -93,6 +93,7 @@ class WaitingQueue:
         self._by_id: dict[str, Waiting] = {}
         self.numbers: Array = np.zeros((0, kernel.WAITING_COLUMNS))  # a row per call, where it stays while it waits
         self._line: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # rows in order, of which len(self) count
+        self._found: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # room for the places of due calls
         self._free: list[int] = []
         self.tracking_prefix = 0  # calls that carry prefix blocks
         self.refused = 0  # calls that some replica has refused
@@ -153,7 +154,7 @@ class WaitingQueue:
         """Take out a call that starts; those with a smaller key were overtaken once more."""
         place = self.remove(waiting)
         if place:
-            self.numbers[self._line[:place], kernel.W_OVERTAKEN] += 1
+            kernel.overtake(self.numbers, self._line, place)
         self.starts_since_due = 0 if waiting.due_s is not None else self.starts_since_due + 1
 
     def rekey(self, waiting: Waiting, key: Key) -> None:
@@ -185,8 +186,10 @@ class WaitingQueue:
         """
         if not self._items:
             return []
-        line = self._line[: len(self._items)]
-        found: list[int] = kernel.mark_due(self.numbers, line, float(overtakes), tuple(since_s)).tolist()
+        count = kernel.mark_due(
+            self.numbers, self._line, len(self._items), float(overtakes), tuple(since_s), self._found
+        )
+        found: list[int] = self._found[:count].tolist() if count else []
         return found
 
     def _insert(self, waiting: Waiting) -> None:
@@ -228,4 +231,5 @@ class WaitingQueue:
         more = max(64, size)
         self.numbers = np.concatenate([self.numbers, np.zeros((more, kernel.WAITING_COLUMNS))])
         self._line = np.concatenate([self._line, np.zeros(more, dtype=np.int64)])
+        self._found = np.zeros_like(self._line)
         self._free += range(size + more - 1, size - 1, -1)

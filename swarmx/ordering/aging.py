@@ -56,12 +56,13 @@ class Aging:
             queue.make_due(waiting)
             waiting.due_s = now if waiting.due_s is None else waiting.due_s
         relative = self.hold_services * mean_service_s if mean_service_s > 0 else inf
-        holds = [min(relative, hold) for hold in self.hold_s]
-        places = queue.mark_due(self.overtakes, [now - hold for hold in holds])
+        places = queue.mark_due(self.overtakes, [now - min(relative, hold) for hold in self.hold_s])
+        if not places and not first_of_all:
+            return [], []
         due = [queue.slice(place, 1)[0] for place in places]
         for waiting in due:
             if waiting.due_s is None:  # since its hold ended, which may be before anybody looked
-                waiting.due_s = min(now, waiting.since_s + holds[waiting.level])
+                waiting.due_s = min(now, waiting.since_s + min(relative, self.hold_s[waiting.level]))
         due.sort(key=lambda w: (w.due_s, w.key))
         if first_of_all:
             taken = set(map(id, first_of_all))
