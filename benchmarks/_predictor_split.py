@@ -25,13 +25,14 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A log's calls with all that is read of them, computed once for all splits. embedding : (N, E)"""
+    """A log's calls with all that is read of them, computed once for all splits. embedding, near : as in `Material`"""
 
     calls: list[CallRecord]
     wanted: Targets
     groups: NDArray[np.str_]
     found: Features
     embedding: NDArray[np.float32]
+    near: int
 
     @property
     def caps(self) -> Array:
@@ -59,7 +60,7 @@ def fit_swarmx(log: Log, inside: Rows, out: Rows, config: FitConfig, encoder: Pa
         description = describe(log.calls, log.calls, names, values[inside], inside, [])
         write_fallback(directory, log.calls, names, values, inside)
         material = Material(log.found.take(inside), log.embedding[inside], Targets(names, values[inside]),
-                            log.groups[inside])  # fmt: skip
+                            log.groups[inside], near=log.near)  # fmt: skip
         fitted, _ = write_heads(directory, material, config, lambda what, done: None)
         took = time.process_time() - began
         write_manifest(directory, description | fitted)

@@ -24,6 +24,7 @@ from swarmx.predict.embed import TextEncoder
 from swarmx.predict.features import features
 from swarmx.predict.fit import FitConfig
 from swarmx.predict.metrics import REPORTED
+from swarmx.predict.nearness import NEAR
 from swarmx.predict.split import folds, groups_of
 from swarmx.predict.targets import TOKENS, targets, usable
 from swarmx.types import CallRecord
@@ -49,7 +50,7 @@ def log_of(records: Sequence[CallRecord], encoder: TextEncoder) -> Log:
     calls = [records[i] for i in rows]
     found = features(calls)
     say(f"{len(calls)} calls, {len(set(found.texts))} texts; embedding them")
-    return Log(calls, targets(records, rows), groups_of(calls), found, encoder.embed(found.texts))
+    return Log(calls, targets(records, rows), groups_of(calls), found, encoder.of(found), NEAR * encoder.tools)
 
 
 def measure(log: Log, rivals: Material, config: FitConfig, repeats: int, encoder: Path, until: float) -> list[Split]:

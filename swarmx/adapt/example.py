@@ -79,14 +79,14 @@ def examples_of(records: Sequence[CallRecord], encoder: TextEncoder, encoder_sha
     done = [record for record in records if record.status == "ok"]
     found = features(done)
     written = [bool(record.prompt) for record in done]
-    embedding = encoder.embed([text for text, there in zip(found.texts, written, strict=True) if there])
+    embedding = encoder.of(found.take(np.flatnonzero(written)))
     rows = iter(embedding.astype(HALF))
     out = []
     for i, record in enumerate(done):
         vector, counts, grams = b"", b"", b""
         if written[i]:
             vector, counts, grams = next(rows).tobytes(), found.counts[i].astype(HALF).tobytes(), _packed(found, i)
-        elif record.embedding and record.encoder_sha == encoder_sha and len(record.embedding) == 2 * encoder.width:
+        elif record.embedding and record.encoder_sha == encoder_sha and len(record.embedding) == 2 * encoder.columns:
             vector, counts = record.embedding, np.zeros(len(COUNTS), HALF).tobytes()
         out.append(
             Example(
@@ -129,7 +129,7 @@ def features_of(examples: Sequence[Example], most: int = GRAMS) -> tuple[Feature
     counts = counts.reshape(n, len(COUNTS))
     embedding = np.frombuffer(b"".join(e.embedding for e in examples), HALF).astype(np.float32).reshape(n, -1)
     labels = tuple((e.type, e.model) for e in examples)
-    return Features(counts, ids, weights, labels, tuple(e.text for e in examples)), embedding
+    return Features(counts, ids, weights, labels, tuple(e.text for e in examples), ("",) * n), embedding
 
 
 def targets_of(examples: Sequence[Example]) -> Targets:

@@ -21,9 +21,10 @@ from swarmx.drift import Group, Reference
 from swarmx.errors import BadInput
 from swarmx.files import replacing_directory
 from swarmx.predict.baselines import fit_groups
-from swarmx.predict.bundle import copy_encoder, write_manifest
+from swarmx.predict.bundle import copy_encoder, read_json, write_manifest
 from swarmx.predict.features import GRAMS
 from swarmx.predict.metrics import report
+from swarmx.predict.nearness import NEAR
 from swarmx.predict.ridge import STRENGTHS
 from swarmx.predict.runtime import Predictor
 from swarmx.predict.targets import Targets
@@ -125,7 +126,8 @@ def retrain(job: Job, out: Path, progress: Progress = lambda what, done: None, r
         kinds = [example.type or None for example in examples]
         tables = {name: fit_groups(kinds, learned.column(name)).as_json() for name in learned.names}
         (directory / "fallback.json").write_text(json.dumps(tables) + "\n")
-        material = Material(found, embedding, learned, groups, job.weights)
+        near = NEAR if read_json(directory / "encoder.json").get("tools") else 0
+        material = Material(found, embedding, learned, groups, job.weights, near)
         heads, logs = write_heads(directory, material, _fit_config(job.plan), progress)
         description = _description(learned, len(examples), notes) | heads | {"grams": job.plan.grams}
         values = np.expm1(np.maximum(logs, 0.0))

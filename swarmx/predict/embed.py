@@ -16,11 +16,14 @@ from numpy.typing import NDArray
 from swarmx.errors import BadInput
 from swarmx.predict.bundle import read_json
 from swarmx.predict.cache import ByteCache, digest
+from swarmx.predict.nearness import NEAR, embedded
 from swarmx.predict.text import clip
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
     from tokenizers import Tokenizer
+
+    from swarmx.predict.features import Features
 
 Floats = NDArray[np.float32]
 GPU = "CUDAExecutionProvider"
@@ -74,13 +77,14 @@ class TextEncoder:
 
     width : E; head, tail : tokens kept of each end of a longer text
     marks : ids put before and after the kept tokens, for encoders that were trained so
+    tools : whether it also tells how near a call's tools are to its text
     """
 
     def __init__(
         self, graph: InferenceSession, tokenizer: Tokenizer, width: int, head: int, tail: int, cache_bytes: int,
-        marks: tuple[list[int], list[int]] = ([], []),
+        marks: tuple[list[int], list[int]] = ([], []), tools: bool = False,
     ) -> None:  # fmt: skip
-        self.graph, self.tokenizer, self.marks = graph, tokenizer, marks
+        self.graph, self.tokenizer, self.marks, self.tools = graph, tokenizer, marks, tools
         self.width, self.head, self.tail = width, head, tail
         self.cache: ByteCache[Floats] = ByteCache(cache_bytes)
         self._heads: ByteCache[list[int]] = ByteCache(cache_bytes // 8)
@@ -107,7 +111,16 @@ class TextEncoder:
         except Exception as problem:  # the tokenizers library raises bare Exception
             raise BadInput(f"{path} is not a usable tokenizer ({problem}); copy it again or train again") from None
         graph = session(directory / "encoder.onnx", threads, gpu_bytes)
-        return cls(graph, tokenizer, width, head, tail, cache_bytes, (before, after))
+        return cls(graph, tokenizer, width, head, tail, cache_bytes, (before, after), bool(about.get("tools")))
+
+    @property
+    def columns(self) -> int:
+        """Of `of`."""
+        return self.width + NEAR * self.tools
+
+    def of(self, found: Features) -> Floats:
+        """What a head is given of calls, (N, columns): their texts' embeddings, and how near their tools are."""
+        return embedded(found, self.embed, self.tools)
 
     def ids(self, text: str) -> list[int]:
         """Token ids of the text's head and tail; of a long text only the ends are tokenised, and a head that has been

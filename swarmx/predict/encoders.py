@@ -6,7 +6,8 @@
     transformer   that mean joined with a small transformer of the model's family     torch, something to learn from
     minilm        MiniLM-L6-v2, a sentence encoder, mean over 128 tokens, int8        torch, transformers, its weights
 
-Hashed n-grams stand beside every one of them: the head reads both. Needs torch and onnx; making directories only.
+Hashed n-grams stand beside every one of them: the head reads both. MiniLM also tells how near a call's tools are to its
+text (`nearness`). Needs torch and onnx; making directories only.
 """
 
 from __future__ import annotations
@@ -134,7 +135,9 @@ def write_minilm(out: Path, folder: Path | None = None, int8: bool = True, token
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
-    about = {"name": "minilm-l6-v2", "first_id": tokenizer.cls_token_id, "last_id": tokenizer.sep_token_id}
+    about = {
+        "name": "minilm-l6-v2", "first_id": tokenizer.cls_token_id, "last_id": tokenizer.sep_token_id, "tools": True,
+    }  # fmt: skip
     network = SentenceNetwork(model, int(model.config.hidden_size))
     kept = tokens - 2
     write_encoder(out, network, backend.to_str(), about, int8, kept - kept // 2, kept // 2)

@@ -18,7 +18,7 @@ def export_heads(heads: Heads, path: Path) -> None:
     """Write `heads.onnx`: inputs `HEAD_INPUTS` of any row number, output `logs` (N, T, K)."""
     n, width = 2, 3
     example = (
-        torch.zeros(n, heads.config.embedding), torch.zeros(n, len(COUNTS)),
+        torch.zeros(n, heads.config.embedding + heads.config.near), torch.zeros(n, len(COUNTS)),
         torch.zeros(n, dtype=torch.int64), torch.zeros(n, dtype=torch.int64),
         torch.zeros(n, width, dtype=torch.int64), torch.zeros(n, width),
     )  # fmt: skip

@@ -40,7 +40,7 @@ class Features:
     counts : (N, len(COUNTS)), each log(1 + count)
     gram_ids, gram_weights : (N, G) bucket and 1 + log(frequency); unused places have weight 0
     labels : per call (type or "", model)
-    texts : clipped text, for the encoder
+    texts : clipped text, for the encoder; tools : JSON of the call's tools, "" where it has none
     """
 
     counts: Floats
@@ -48,17 +48,19 @@ class Features:
     gram_weights: Floats
     labels: tuple[tuple[str, str], ...]
     texts: tuple[str, ...]
+    tools: tuple[str, ...]
 
     def rows(self, part: slice) -> Features:
         """The same of some of the calls."""
         grams = self.gram_ids[part], self.gram_weights[part]
-        return Features(self.counts[part], *grams, self.labels[part], self.texts[part])
+        return Features(self.counts[part], *grams, self.labels[part], self.texts[part], self.tools[part])
 
     def take(self, at: NDArray[np.int64]) -> Features:
         """The features of chosen calls, in that order."""
         chosen = at.tolist()
-        labels, texts = tuple(self.labels[i] for i in chosen), tuple(self.texts[i] for i in chosen)
-        return Features(self.counts[at], self.gram_ids[at], self.gram_weights[at], labels, texts)
+        labels, tools = tuple(self.labels[i] for i in chosen), tuple(self.tools[i] for i in chosen)
+        texts = tuple(self.texts[i] for i in chosen)
+        return Features(self.counts[at], self.gram_ids[at], self.gram_weights[at], labels, texts, tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,9 @@ def features(calls: Sequence[Call | CallRecord], known: Memory | None = None) ->
 
     known : what was read of earlier texts, which is not read again; new texts are added
     """
-    texts, readings, call_counts = [], [], []
+    texts, readings, call_counts, lists = [], [], [], []
     here: dict[bytes, Reading] = {}
+    one_of: dict[str, str] = {}  # equal lists of tools are kept once
     for call in calls:
         whole = text_of(call.prompt)
         tools, asked = without_tools(whole)
@@ -105,6 +108,7 @@ def features(calls: Sequence[Call | CallRecord], known: Memory | None = None) ->
         readings.append(found)
         call_counts.append((call.parent_id is not None, math.log1p(_prompt_tokens(call, whole)), *found.turns))
         texts.append(text)
+        lists.append(one_of.setdefault(tools, tools))
     width = max((len(found.ids) for found in readings), default=0) or 1
     ids, weights = np.zeros((len(texts), width), np.int64), np.zeros((len(texts), width), np.float32)
     counts = np.zeros((len(texts), len(COUNTS)), np.float32)
@@ -113,7 +117,7 @@ def features(calls: Sequence[Call | CallRecord], known: Memory | None = None) ->
         counts[i, :OF_CALL], counts[i, OF_CALL + 4 :] = found.counts[:OF_CALL], found.counts[OF_CALL:]
         counts[i, OF_CALL : OF_CALL + 4] = own
     labels = tuple((call.type or "", call.model) for call in calls)
-    return Features(counts, ids, weights, labels, tuple(texts))
+    return Features(counts, ids, weights, labels, tuple(texts), tuple(lists))
 
 
 def _prompt_tokens(call: Call | CallRecord, whole: str) -> float:

@@ -47,6 +47,7 @@ class FitConfig:
     left_out: int = 3  # folds that a member leaves out
     dropout: float = 0.1
     landmarks: int = 256
+    most_landmarks: int = 1024  # where tools are compared with texts, as many as there are texts up to this
     count_landmarks: int = 192
     bins: int = 8
     level_weights: tuple[float, ...] = tuple(level_weights())
@@ -105,30 +106,19 @@ def fit_heads(
     progress: Progress = lambda what, done: None,
     weights: Array | None = None,
     checkpoint: Checkpoint | None = None,
+    near: int = 0,
 ) -> Fitted:
     """Train on every row given.
 
-    embedding : (N, E) of each row's text, E = 0 without text; values : (N, T) natural units; fold : (N,) 0..members-1
+    embedding : (N, E) of each row's call, E = 0 without text; values : (N, T) natural units; fold : (N,) 0..members-1
     weights : (N,) mean 1, how much the networks heed each row; ridges and start take all rows alike
     checkpoint : where finished steps are kept, and taken from when an earlier run of the same rows was killed
+    near : how many of the embedding's last columns say how near the call's tools are; left out where they never vary
     """
     torch.manual_seed(config.seed)
     logs = np.log1p(values)
     vocabulary = vocabulary_of(features.labels)
-    heads = Heads(
-        HeadConfig(
-            targets=values.shape[1],
-            types=len(vocabulary.types),
-            models=len(vocabulary.models),
-            embedding=embedding.shape[1],
-            landmarks=config.landmarks,
-            count_landmarks=config.count_landmarks,
-            bins=config.bins,
-            members=config.members,
-            hidden=config.hidden,
-            dropout=config.dropout,
-        )
-    )
+    heads, embedding = heads_for(features, embedding, near, vocabulary, config, values.shape[1])
     earlier = checkpoint.load("ridge") if checkpoint else None
     if earlier is None:
         rows, r2 = fit_linear(
@@ -145,6 +135,23 @@ def fit_heads(
     own = _out_of_fold(heads, rows, left_out / left_out.sum(axis=0))
     own, gain = weigh(heads, rows, own, np.ones(1) if weights is None else np.tile(weights, 2))
     return Fitted(heads, vocabulary, own.reshape(2, *values.shape, len(LEVELS)), r2, epochs, gain)
+
+
+def heads_for(
+    features: Features, embedding: NDArray[np.float32], near: int, vocabulary: Vocabulary, config: FitConfig,
+    targets: int = 1,
+) -> tuple[Heads, NDArray[np.float32]]:  # fmt: skip
+    """Heads of the size that a log needs, not fitted yet, and the columns of its embedding that they read."""
+    width = embedding.shape[1] - near
+    if not embedding[:, width:].any():
+        near = 0
+    marks = min(config.most_landmarks, len(distinct(features.texts)[0])) if near else config.landmarks
+    size = HeadConfig(
+        targets, len(vocabulary.types), len(vocabulary.models), width, near, landmarks=marks,
+        count_landmarks=config.count_landmarks, bins=config.bins, members=config.members, hidden=config.hidden,
+        dropout=config.dropout,
+    )  # fmt: skip
+    return Heads(size), embedding[:, : width + near]
 
 
 @torch.no_grad()

@@ -23,8 +23,9 @@ from swarmx.predict.targets import Targets
 class Material:
     """What heads learn from, N calls. features : their texts may be digests, equal for equal texts
 
-    embedding : (N, E) of each text; learned : their targets; groups : (N,) prompt groups, kept together in folds
+    embedding : (N, E) of each call; learned : their targets; groups : (N,) prompt groups, kept together in folds
     weights : (N,) how much each row counts, mean 1; None for all alike
+    near : how many of the embedding's last columns say how near the call's tools are
     """
 
     features: Features
@@ -32,6 +33,7 @@ class Material:
     learned: Targets
     groups: NDArray[np.str_]
     weights: NDArray[np.float64] | None = None
+    near: int = 0
 
 
 def write_heads(
@@ -42,8 +44,9 @@ def write_heads(
     found, learned = material.features, material.learned
     fold = folds(material.groups, config.members, config.seed, [kind or None for kind, _ in found.labels])
     fitted = fit_heads(
-        found, material.embedding, learned.values, material.groups, fold, config, progress, material.weights, checkpoint
-    )
+        found, material.embedding, learned.values, material.groups, fold, config, progress, material.weights,
+        checkpoint, material.near,
+    )  # fmt: skip
     novelty, logs = 1 / distinct(found.texts)[1], np.log1p(learned.values)
     weights = np.ones(len(logs)) if material.weights is None else material.weights
     export_heads(fitted.heads, directory / "heads.onnx")

@@ -23,9 +23,8 @@ from torch.nn import functional
 
 from swarmx.predict.features import BUCKETS, COUNTS
 from swarmx.predict.increasing import outwards, stretched
+from swarmx.predict.kernel import Kernel, Product
 from swarmx.quantiles import LEVELS
-
-CONSTANT = 1e6  # stands for the deviation of a column that never varied
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,63 +33,20 @@ class HeadConfig:
     types: int = 0  # known call types; id 0 means none or unknown
     models: int = 0  # known target models, likewise
     embedding: int = 0  # width of the text embedding; 0 trains without text
+    near: int = 0  # columns behind it that say how near the call's tools are to its text
     axes: int = 16  # principal axes of the embedding that the MLP sees directly
     landmarks: int = 256  # of the Nystroem approximation of the embedding's RBF kernel
     count_landmarks: int = 192  # of that of the counts: what a count means depends on others
+    near_landmarks: int = 128  # of that of the nearness of the tools
     bins: int = 8  # of the ridge prediction; between their middles the start is interpolated
     members: int = 8  # networks averaged; each leaves other folds out
     hidden: int = 64
     dropout: float = 0.1
 
 
-class Kernel(nn.Module):
-    """Nystroem features of an RBF kernel on standardised columns, exp(-|a - b|^2 / (2 width^2 D)) with D of them.
-
-    Williams and Seeger (2000), Using the Nystroem Method to Speed Up Kernel Machines.
-    """
-
-    mean: Tensor
-    sd: Tensor
-    landmark: Tensor
-    whiten: Tensor
-    rate: Tensor
-
-    def __init__(self, columns: int, marks: int, width: float) -> None:
-        super().__init__()
-        self.width, self.marks = width, marks if columns else 0
-        self.register_buffer("mean", torch.zeros(columns))
-        self.register_buffer("sd", torch.ones(columns))
-        self.register_buffer("landmark", torch.zeros(self.marks, columns))
-        self.register_buffer("whiten", torch.zeros(self.marks, self.marks))
-        self.register_buffer("rate", torch.zeros(()))
-
-    @torch.no_grad()
-    def fit(self, x: Tensor, seed: int) -> None:
-        """Set everything from distinct rows (U, D); columns that never vary count for nothing."""
-        self.mean.copy_(x.mean(0))
-        self.sd.copy_(deviation(x))
-        self.rate.fill_(-0.5 / (self.width**2 * max(int((self.sd < CONSTANT).sum()), 1)))
-        if not self.marks:
-            return
-        pick = np.random.default_rng(seed).choice(len(x), self.marks, replace=len(x) < self.marks)
-        self.landmark.copy_(self.standard(x[torch.from_numpy(pick)]))
-        values, vectors = torch.linalg.eigh(self.near(self.landmark).double())
-        self.whiten.copy_((vectors / values.clamp_min(1e-4).sqrt()).float())
-
-    def standard(self, x: Tensor) -> Tensor:
-        return ((x - self.mean) / self.sd).clamp(-8, 8)
-
-    def near(self, z: Tensor) -> Tensor:
-        """Kernel of standardised rows with the landmarks, (N, L)."""
-        gap = (z * z).sum(1, keepdim=True) + (self.landmark * self.landmark).sum(1) - 2 * z @ self.landmark.T
-        return torch.exp(gap.clamp_min(0) * self.rate)
-
-    def forward(self, z: Tensor) -> Tensor:
-        return self.near(z) @ self.whiten
-
-
 class Basis(nn.Module):
-    """Dense features of the ridge, (N, D): scaled labels, scaled counts, RBF kernel features of counts and embedding.
+    """Dense features of the ridge, (N, D): scaled labels, scaled counts, RBF kernel features of counts and embedding;
+    where it is known how near the call's tools are, of that too, and the embedding's kernel depends on it.
 
     The scales weigh the blocks against each other and against the n-grams, whose vectors have length one.
     """
@@ -103,7 +59,12 @@ class Basis(nn.Module):
         super().__init__()
         self.config = config
         self.counted = Kernel(len(COUNTS), config.count_landmarks, width=1.0)
-        self.text = Kernel(config.embedding, config.landmarks, width=2.0)
+        self.text = (
+            Product(config.embedding, config.near, config.landmarks)
+            if config.near
+            else Kernel(config.embedding, config.landmarks, width=2.0)
+        )
+        self.near = Kernel(config.near, config.near_landmarks, width=1.0)
         self.register_buffer("axis", torch.zeros(config.embedding, min(config.axes, config.embedding)))
         self.register_buffer("usual", torch.zeros(config.models))  # share of each model in the log
 
@@ -112,22 +73,24 @@ class Basis(nn.Module):
         """Columns of each block, in order."""
         sizes = {
             "types": self.config.types, "models": self.config.models, "counts": len(COUNTS),
-            "counts kernel": self.counted.marks, "embedding": self.text.marks,
+            "counts kernel": self.counted.marks, "embedding": self.text.marks, "nearness": self.near.marks,
         }  # fmt: skip
         ends = dict(zip(sizes, accumulate(sizes.values()), strict=True))
         return {name: slice(end - sizes[name], end) for name, end in ends.items()}
 
     @property
     def size(self) -> int:
-        return int(self.columns["embedding"].stop)
+        return int(self.columns["nearness"].stop)
 
     @torch.no_grad()
     def fit(self, embedding: Tensor, counts: Tensor, seed: int) -> None:
-        """Set means, deviations, landmarks and axes from distinct texts, (U, E) and (U, F)."""
+        """Set means, deviations, landmarks and axes from distinct texts, (U, E + near) and (U, F)."""
+        e = self.config.embedding
         self.counted.fit(counts, seed)
         self.text.fit(embedding, seed)
-        if self.config.embedding:
-            z = self.text.standard(embedding)
+        self.near.fit(embedding[:, e:], seed)
+        if e:
+            z = self.text.standard(embedding)[:, :e]
             spread, axes = torch.linalg.eigh((z.T @ z).double() / len(z))
             kept = self.axis.shape[1]
             self.axis.copy_((axes[:, -kept:] / spread[-kept:].clamp_min(1e-6).sqrt()).float())
@@ -143,7 +106,11 @@ class Basis(nn.Module):
         if self.config.embedding:
             z = self.text.standard(embedding)
             wide.append(self.text(z))
-            seen.append(z @ self.axis)
+            seen.append(z[:, : self.config.embedding] @ self.axis)
+        if self.near.marks:
+            near = z[:, self.config.embedding :]
+            wide.append(self.near(near))
+            seen.append(near)
         return torch.cat(wide, dim=1), torch.cat(seen, dim=1)
 
 
@@ -225,7 +192,7 @@ class Heads(nn.Module):
         self.register_buffer("scale", torch.ones(t))  # sd of each target's log
         self.register_buffer("trust", torch.ones(t, len(LEVELS)))  # weight of the MLP's grid against the start
         axes = min(config.axes, config.embedding)
-        inputs = config.types + config.models + len(COUNTS) + axes + t + 1
+        inputs = config.types + config.models + len(COUNTS) + axes + config.near + t + 1
         self.members = Members(config.members, inputs, config.hidden, t * len(LEVELS), config.dropout)
 
     def ridge(self, wide: Tensor, type_id: Tensor, gram_ids: Tensor, gram_weights: Tensor) -> Tensor:
@@ -261,12 +228,6 @@ class Heads(nn.Module):
         ridge = self.ridge(wide, type_id, gram_ids, gram_weights)
         start = self.start(ridge, type_id)
         return outwards(torch.lerp(start, self.grids(start, ridge, seen, type_id).mean(0), self.trust))
-
-
-def deviation(x: Tensor) -> Tensor:
-    """Standard deviation of each column; huge where it never varied, so that what was never seen is ignored."""
-    found = x.std(0, correction=0)
-    return torch.where(found < 1e-4, torch.full_like(found, CONSTANT), found)
 
 
 def one_hot(ids: Tensor, size: int) -> Tensor:

@@ -75,6 +75,7 @@ class Predictor:
         self._grams: int | None = manifest.get("grams")  # the most frequent ones, where it was trained on no more
         self._spread = manifest.get("model_spread", {})  # of each target's log between the log's models
         self._counts = _width(heads, "counts")  # a model reads the counts that existed when it was trained
+        self._embedding = _width(heads, "embedding")  # and how near tools are only where its log had any
         # log values beyond four times the largest ever seen are not believed
         self._ceiling = np.log1p(4 * np.array(manifest["largest"], dtype=float) + 4)
         self._calibration = [
@@ -189,13 +190,13 @@ class Predictor:
     def _neural(self, calls: Sequence[Call | CallRecord]) -> Array:
         found = features(calls, self.memory)
         n = len(calls)
-        embedding = self.encoder.embed(found.texts) if self.encoder else np.zeros((n, 0), np.float32)
+        embedding = self.encoder.of(found) if self.encoder else np.zeros((n, 0), np.float32)
         return self.from_features(found, embedding)
 
     def from_features(self, found: Features, embedding: NDArray[np.float32]) -> Array:
         """The network's quantiles (N, T, K), calibrated, in natural units, without the cap of max_tokens.
 
-        embedding : (N, E) of the texts by this model's encoder
+        embedding : (N, E) of the calls by this model's encoder
         Raises BadInput when the model has no network, and what onnxruntime raises when a feature does not fit it.
         """
         if self.heads is None:
@@ -211,7 +212,7 @@ class Predictor:
         assert self.heads is not None
         types = np.array([self._types.get(kind, 0) for kind, _ in found.labels], np.int64).reshape(-1)
         feed = {
-            "embedding": embedding, "counts": found.counts[:, : self._counts], "type_id": types,
+            "embedding": embedding[:, : self._embedding], "counts": found.counts[:, : self._counts], "type_id": types,
             "model_id": np.array([self._models.get(m, self._unknown) for _, m in found.labels], np.int64).reshape(-1),
             "gram_ids": found.gram_ids[:, : self._grams].astype(np.int64, copy=False),
             "gram_weights": found.gram_weights[:, : self._grams],

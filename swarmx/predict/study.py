@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from swarmx.predict.baselines import fit_groups
 from swarmx.predict.features import BUCKETS, COUNTS, Features
-from swarmx.predict.fit import FitConfig, vocabulary_of
+from swarmx.predict.fit import FitConfig, heads_for, vocabulary_of
 from swarmx.predict.fit_linear import distinct, hashed, idf_of, seen_of, tensors_of
 from swarmx.predict.metrics import pinball_at
-from swarmx.predict.network import HeadConfig, Heads
 from swarmx.predict.ridge import Design, fit_ridge, solve
 from swarmx.predict.split import folds, share
 from swarmx.predict.start import fit_start
@@ -54,13 +53,15 @@ def study(material: Any, config: FitConfig) -> dict[str, Any] | None:
     rows = _chosen(groups, MOST)
     found, embedding = material.features.take(rows), material.embedding[rows]
     fold = folds(groups[rows], FOLDS, config.seed, [kind or None for kind, _ in found.labels])
-    given = _studied(found, embedding, np.log1p(material.learned.values[rows, 0]), groups[rows], fold, config)
+    logs, near = np.log1p(material.learned.values[rows, 0]), material.near
+    given = _studied(found, embedding, near, logs, groups[rows], fold, config)
     ablation = _ablation(given, config)
     tools = slice(len(COUNTS) - len(TOOL_COUNTS), len(COUNTS))
     if found.counts[:, tools].any():
         counts = found.counts.copy()
         counts[:, tools] = 0.0
-        bare = _studied(replace(found, counts=counts), embedding, given.logs, given.groups, fold, config)
+        text = embedding[:, : embedding.shape[1] - near]
+        bare = _studied(replace(found, counts=counts), text, 0, given.logs, given.groups, fold, config)
         ablation["without tools"] = _whole(bare, config)
     return {"rows": len(rows), "target": material.learned.names[0], "learning_curve": _curve(given, config),
             "ablation": ablation}  # fmt: skip
@@ -68,14 +69,13 @@ def study(material: Any, config: FitConfig) -> dict[str, Any] | None:
 
 @torch.no_grad()
 def _studied(
-    found: Features, embedding: NDArray[np.float32], logs: Array, groups: NDArray[np.str_], fold: NDArray[np.int64],
-    config: FitConfig,
+    found: Features, embedding: NDArray[np.float32], near: int, logs: Array, groups: NDArray[np.str_],
+    fold: NDArray[np.int64], config: FitConfig,
 ) -> Studied:  # fmt: skip
     """The ridge's features of some rows, as `fit.fit_heads` makes them."""
-    vocabulary, e = vocabulary_of(found.labels), embedding.shape[1]
-    size = HeadConfig(types=len(vocabulary.types), models=len(vocabulary.models), embedding=e,
-                      landmarks=config.landmarks, count_landmarks=config.count_landmarks)  # fmt: skip
-    heads, inputs = Heads(size), tensors_of(found, embedding, vocabulary)
+    vocabulary = vocabulary_of(found.labels)
+    heads, embedding = heads_for(found, embedding, near, vocabulary, config)
+    inputs = tensors_of(found, embedding, vocabulary)
     first = distinct(found.texts)[0]
     heads.basis.fit(inputs[0][first], inputs[1][first], config.seed)
     heads.idf.copy_(idf_of(found, first))

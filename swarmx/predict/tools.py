@@ -26,6 +26,7 @@ ROLE = "tools"
 _LINE = f"{ROLE}: ["
 READ_CHARS = 200_000  # longer lists are only measured
 TOOLS = 128  # read of one list
+SAID_CHARS = 400  # of a tool's description that an encoder is given
 TOOL_COUNTS = (
     "tools", "tool_characters", "parameters", "required", "most_parameters", "most_required", "fewest_required",
     "enums", "defaults", "fields", "string_fields", "number_fields", "list_fields", "object_fields",
@@ -60,13 +61,14 @@ class ToolList:
     """A list of tools, read once.
 
     counts : log(1 + n) of the first 14 of `TOOL_COUNTS`; held : how many tools have a word in name or description;
-    every : words of all of them and of their parameters
+    every : words of all of them and of their parameters; described : "name: description" of each, for an encoder
     """
 
     tools: tuple[Tool, ...]
     counts: NDArray[np.float32]
     held: Mapping[str, int] = field(default_factory=dict)
     every: frozenset[str] = frozenset()
+    described: tuple[str, ...] = ()
 
 
 def with_tools(prompt: str | Messages, tools: object) -> str | Messages:
@@ -127,7 +129,17 @@ def read_tools(text: str) -> ToolList:
     ]  # fmt: skip
     held = Counter(word for tool in tools for word in tool.about)
     every = frozenset().union(*(tool.about | tool.parameters for tool in tools))
-    return ToolList(tools, np.log1p(np.array(numbers, np.float32)), held, every)
+    return ToolList(tools, np.log1p(np.array(numbers, np.float32)), held, every, tuple(map(_described, functions)))
+
+
+def described(tools: str) -> tuple[str, ...]:
+    """One sentence for each tool of a list given as JSON; none where the list is too long to be read. Never raises."""
+    return read_tools(tools).described if tools and len(tools) <= READ_CHARS else ()
+
+
+def _described(function: Mapping[str, Any]) -> str:
+    name = str(function.get("name", "")).replace("_", " ").replace(".", " ")
+    return f"{name[:SAID_CHARS]}: {str(function.get('description') or '')[:SAID_CHARS]}"
 
 
 def _function(item: object) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,14 @@ from swarmx.errors import BadInput
 from swarmx.files import replacing_directory
 from swarmx.predict.baselines import fit_groups, keys_of
 from swarmx.predict.bundle import ENCODER_FILES, copy_encoder, read_json, sha256, shipped, write_manifest
+from swarmx.predict.cache import digest
 from swarmx.predict.checkpoint import Checkpoint, checkpoint_of, key_of
 from swarmx.predict.embed import TextEncoder
 from swarmx.predict.evaluate import evaluate
 from swarmx.predict.features import features
 from swarmx.predict.fit import FitConfig, Progress
 from swarmx.predict.further import fit_further
+from swarmx.predict.nearness import NEAR, embedded
 from swarmx.predict.runtime import Predictor
 from swarmx.predict.split import groups_of, testing_rows
 from swarmx.predict.targets import Targets, targets, usable
@@ -96,11 +99,12 @@ def resuming(checkpoint: Checkpoint) -> Means:
     """The work done here, each finished step kept, and taken from there when an earlier run was killed."""
 
     def embed(directory: Path, texts: Sequence[str]) -> NDArray[np.float32]:
-        earlier = checkpoint.load("embedding")
+        name = f"embedding {digest(tuple(texts)).hex()}"  # of prompts, and of tools where the encoder reads them
+        earlier = checkpoint.load(name)
         if earlier is not None:
             return earlier["embedding"]
         found = embed_here(directory, texts)
-        checkpoint.store("embedding", {"embedding": found})
+        checkpoint.store(name, {"embedding": found})
         return found
 
     def fit(
@@ -254,15 +258,17 @@ def _fit_text(
 
     progress("embeddings", 0.0)
     copy_encoder(config.encoder or shipped(), directory)
-    if taught := read_json(directory / "encoder.json").get("learned_from"):
+    about = read_json(directory / "encoder.json")
+    if taught := about.get("learned_from"):
         notes.append(
             f"The encoder has learned from {taught}: if that is this log, the out-of-fold predictions of its training "
             "calls, and what is calibrated on them, are a little too good."
         )
     found = features(calls)
-    embedding = means.embed(directory, found.texts)
+    tools = bool(about.get("tools"))
+    embedding = embedded(found, partial(means.embed, directory), tools)
     progress("embeddings", 1.0)
-    material = Material(found, embedding, learned, groups)
+    material = Material(found, embedding, learned, groups, near=NEAR * tools)
     description, logs = means.fit(directory, material, config.fit, progress)
     _write_out_of_fold(directory, calls, logs[0])
     if not config.plots:

@@ -84,5 +84,5 @@ class Embeds:
 
         if not record.prompt:
             return record
-        vector = self.encoder.embed(features([record]).texts)[0].astype("<f2").tobytes()
+        vector = self.encoder.of(features([record]))[0].astype("<f2").tobytes()
         return replace(record, prompt=None, embedding=vector, encoder_sha=self.sha)
