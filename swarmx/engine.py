@@ -87,8 +87,9 @@ class LeastSquares:
 
     def add(self, segment: Segment, speed: float) -> None:
         """Take in a segment of a replica that runs at `speed` times the constants."""
-        x, scale = segment.tokens, 1 / (segment.seconds * speed)
-        row = (x * scale, x * segment.batch * scale, x * segment.kv * scale, segment.prefilled * scale)
+        seconds, x, batch, kv, prefilled = segment
+        scale = 1 / (seconds * speed)
+        row = (x * scale, x * batch * scale, x * kv * scale, prefilled * scale)
         nonnegative.accumulate(self._gram, self._moment, row, self._keep)
         self.count += 1
 
@@ -121,7 +122,7 @@ class LeastSquares:
         return EngineConstants(a, b, c, p)
 
 
-@dataclass
+@dataclass(slots=True)
 class SpeedEstimate:
     """log v of one replica: a mean of log(expected / observed seconds) that forgets.
 
@@ -133,15 +134,13 @@ class SpeedEstimate:
     prior: float = 0.25
     weighted: float = 0.0
     weight: float = 0.0
+    log_speed: float = 0.0
 
     def add(self, log_ratio: float, weight: float) -> None:
         keep = 0.5 ** (weight / self.memory)
         self.weighted = self.weighted * keep + log_ratio * weight
         self.weight = self.weight * keep + weight
-
-    @property
-    def log_speed(self) -> float:
-        return self.weighted / (self.weight + self.prior)
+        self.log_speed = self.weighted / (self.weight + self.prior)
 
 
 class OnlineFit:
@@ -191,27 +190,26 @@ class OnlineFit:
         placed = self._replicas.get(replica)
         if placed is None or segment.seconds <= 0 or segment.tokens + segment.prefilled <= 0:
             return
-        kind, relative_speed = placed
+        (kind, relative_speed), estimate = placed, self._speeds[replica]
         self._segments += 1
         self._pool.add(segment, relative_speed)
         seen = self._kinds.get(kind)
         if seen is None:
             seen = self._kinds[kind] = LeastSquares()
-        seen.add(segment, self.speed(replica))
+        seen.add(segment, math.exp(estimate.log_speed - self.mean_log_speed(kind)))
         if self._pool.count >= self._next_refit:
             self._next_refit = self._pool.count + max(REFIT_EVERY, min(self._pool.count, 2000) // 8)
             self._refit()
         if segment.tokens > 0:
             self._mean_tokens += (segment.tokens - self._mean_tokens) / min(self._segments, 200)
-            self._update_speed(replica, kind, segment)
+            self._update_speed(estimate, kind, segment)
 
-    def _update_speed(self, replica: str, kind: str, segment: Segment) -> None:
+    def _update_speed(self, estimate: SpeedEstimate, kind: str, segment: Segment) -> None:
         constants = self.constants_of(kind)
         if constants is None:
             return
         expected = segment.tokens * float(constants.tau(segment.batch, segment.kv)) + constants.p * segment.prefilled
         ratio = min(max(expected / segment.seconds, 1e-3), 1e3)
-        estimate = self._speeds[replica]
         before = estimate.log_speed
         estimate.add(math.log(ratio), segment.tokens / max(self._mean_tokens, 1e-9))
         self._log_speeds[kind] += estimate.log_speed - before

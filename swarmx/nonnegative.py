@@ -50,57 +50,61 @@ def solve_non_negative(gram, moment):  # type: ignore[no-untyped-def]
     """
     n = moment.size
     best, least = np.zeros(n), np.inf
+    t, gradient, index, left = np.empty(n), np.empty(n), np.empty(n, np.int64), np.empty((n, n + 1))
     for size in range(n, 0, -1):
         for chosen in range(1, 1 << n):
-            if _count(chosen) != size:
+            if _members(chosen, index) != size or not _on_set(gram, moment, index[:size], left, t) or t.min() < 0.0:
                 continue
-            t = _on_set(gram, moment, chosen)
-            if not np.isfinite(t[0]) or t.min() < 0.0:
-                continue
-            gradient = gram @ t - moment
+            np.dot(gram, t, gradient)
+            gradient -= moment
             if gradient.min() >= -ROUNDING:
                 return t
             loss = -float(np.dot(t, moment))
             if loss < least:
-                best, least = t, loss
+                best[:], least = t, loss
     return best
 
 
 @njit(cache=True)
-def _count(chosen):  # type: ignore[no-untyped-def]
+def _members(chosen, index):  # type: ignore[no-untyped-def]
+    """Write the places of the bits that are set to `index`; returns how many there are."""
     found = 0
-    while chosen:
-        found += chosen & 1
-        chosen >>= 1
+    for i in range(index.size):
+        if chosen >> i & 1:
+            index[found] = i
+            found += 1
     return found
 
 
 @njit(cache=True)
-def _on_set(gram, moment, chosen):  # type: ignore[no-untyped-def]
-    """Solution with all coordinates outside the set 0, by Gaussian elimination with pivots; infinite where singular."""
-    n = moment.size
-    index = np.array([i for i in range(n) if chosen >> i & 1])
+def _on_set(gram, moment, index, left, out):  # type: ignore[no-untyped-def]
+    """Solution `out` with all coordinates but those of `index` 0, by Gaussian elimination with pivots; whether there is
+    one.
+
+    left : (n, n + 1), where it is worked out
+    """
     k = index.size
-    left = np.empty((k, k + 1))
     for i in range(k):
         for j in range(k):
             left[i, j] = gram[index[i], index[j]]
         left[i, k] = moment[index[i]]
-    out = np.zeros(n)
     for i in range(k):
-        pivot = i + np.argmax(np.abs(left[i:, i]))
-        if abs(left[pivot, i]) < 1e-14:
-            out[:] = np.inf
-            return out
-        if pivot != i:
-            row = left[i].copy()
-            left[i] = left[pivot]
-            left[pivot] = row
+        pivot = i
         for j in range(i + 1, k):
-            left[j] -= left[i] * (left[j, i] / left[i, i])
+            if abs(left[j, i]) > abs(left[pivot, i]):
+                pivot = j
+        if abs(left[pivot, i]) < 1e-14:
+            return False
+        for c in range(i, k + 1):
+            left[i, c], left[pivot, c] = left[pivot, c], left[i, c]
+        for j in range(i + 1, k):
+            factor = left[j, i] / left[i, i]
+            for c in range(i, k + 1):
+                left[j, c] -= left[i, c] * factor
+    out[:] = 0.0
     for i in range(k - 1, -1, -1):
         total = left[i, k]
         for j in range(i + 1, k):
             total -= left[i, j] * out[index[j]]
         out[index[i]] = total / left[i, i]
-    return out
+    return True

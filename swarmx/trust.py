@@ -165,13 +165,15 @@ class Trust:
 
     def _wrong(self) -> Reason:
         """A gross fault, beyond two standard errors; few calls of small spread are taken to spread by a half."""
-        n = min(self.compared, self.memory)
-        spread = math.sqrt(max(self.log_square - self.log_ratio**2, 0.25))
-        if abs(self.log_ratio) > math.log(self.bias) + 2 * spread / math.sqrt(n):
-            return "bias"
-        latest = min(self.compared, PAIRS)
-        inverted = self.rank_correlation is not None and self.rank_correlation < -2 / math.sqrt(latest)
-        return "rank" if inverted else ""
+        most = math.log(self.bias)
+        if abs(self.log_ratio) > most:
+            spread = math.sqrt(max(self.log_square - self.log_ratio**2, 0.25))
+            if abs(self.log_ratio) > most + 2 * spread / math.sqrt(min(self.compared, self.memory)):
+                return "bias"
+        correlation = self.rank_correlation
+        if correlation is not None and correlation < 0:
+            return "rank" if correlation < -2 / math.sqrt(min(self.compared, PAIRS)) else ""
+        return ""
 
     def _turn(self, holds: bool, reason: Reason) -> None:
         self.switches += holds != self.holds or self.reason == "unproven"
