@@ -25,7 +25,7 @@ from swarmx.predict.split import folds
 
 sys.path.insert(0, str(Path(__file__).parent))
 from _predictor_split import Log, fit_swarmx  # type: ignore[import-not-found]
-from predictor import load, log_of, say  # type: ignore[import-not-found]
+from predictor import log_of, say  # type: ignore[import-not-found]
 
 SIZES = (0, 50, 200)
 MOST_OTHERS = 3000  # rows of the other models together
@@ -75,7 +75,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--epochs", type=int, default=20)
     chosen = options.parse_args()
-    log = log_of(load(chosen.data), TextEncoder.load(shipped()))
+    log = log_of(chosen.data, TextEncoder.load(shipped()))
     print(json.dumps({new: cold(log, new, chosen.seed, chosen.epochs) for new in chosen.new}))
 
 

@@ -31,6 +31,7 @@ def load(source: str) -> list[CallRecord]:
     loaders: dict[str, Callable[[Path], list[CallRecord]]] = {
         "bfcl": bfcl,
         "bfcl_multi_turn_vllm": vllm_single,
+        "bfcl_multi_turn_vllm_calls": lambda folder: vllm_single(folder, live=None),
         "bfcl_multi_turn_vllm_steps": vllm_roots,
         "bfcl_multi_turn_vllm_turn": lambda folder: vllm_roots(folder, turn=True),
     }
@@ -41,10 +42,15 @@ def load(source: str) -> list[CallRecord]:
     return read_log(ROOT / "data" / "execution_log.parquet" if source == "shipped" else Path(source))
 
 
+def scored(source: str, call: CallRecord) -> bool:
+    """Whether a log's call is one that is asked about; the others are learned from alone."""
+    return not source.startswith("bfcl_multi_turn_vllm_calls") or str(call.type).startswith("live")
+
+
 def _home(name: str, folder: str) -> Path:
     places = [Path(folder)] if folder else [Path(os.environ.get("SWARMX_PUBLIC_LOGS", ROOT.parent / "shared" / "data"))]
     for place in places:
-        if (place / name.removesuffix("_steps").removesuffix("_turn")).is_dir():
+        if (place / ("bfcl_multi_turn_vllm" if name.startswith("bfcl_multi_turn_vllm") else name)).is_dir():
             return place
     raise BadInput(f"{places[0]} holds no {name}; give {name}:DIR, or its directory in SWARMX_PUBLIC_LOGS")
 
@@ -105,10 +111,10 @@ def _asked(prompt: Mapping[str, Any]) -> str:
     return asked
 
 
-def vllm_single(folder: Path, live: bool = True, model: str = "gpt-oss-120b") -> list[CallRecord]:
-    """Single calls of gpt-oss on vLLM: one record per (run, query); type is the benchmark's category."""
+def vllm_single(folder: Path, live: bool | None = True, model: str = "gpt-oss-120b") -> list[CallRecord]:
+    """Single calls of gpt-oss on vLLM, with None live and others: one record per (run, query); type is the category."""
     prompts, runs = _vllm(folder, model)
-    wanted = [run for run in runs if run["category"].startswith("live") == live]
+    wanted = [run for run in runs if live is None or run["category"].startswith("live") == live]
     wanted = [run for run in wanted if not run["category"].startswith("multi_turn")]
     chosen = [
         prompts[query] | {"text": prompts[query]["turn_prompts"][0]} for query in {r["query_id"]: 0 for r in wanted}

@@ -25,7 +25,10 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A log's calls with all that is read of them, computed once for all splits. embedding, near : as in `Material`"""
+    """A log's calls with all that is read of them, computed once for all splits.
+
+    embedding, near : as in `Material`; scored : (N,) whether a row is asked about when it is held out
+    """
 
     calls: list[CallRecord]
     wanted: Targets
@@ -33,6 +36,7 @@ class Log:
     found: Features
     embedding: NDArray[np.float32]
     near: int
+    scored: NDArray[np.bool_]
 
     @property
     def caps(self) -> Array:

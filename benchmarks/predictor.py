@@ -1,7 +1,8 @@
 """How good and how fast the predictor is: python benchmarks/predictor.py [--data NAME] [--quick] [--json]
 
 NAME is `shipped`, a Parquet log, or one of the public logs `bfcl_multi_turn_vllm` (single live calls of gpt-oss; its
-workflows' steps are measured beside them) and `bfcl` (function calls of eight endpoints). Splits are by prompt group
+workflows' steps are measured beside them), `bfcl_multi_turn_vllm_calls` (the same live calls, learned from the other
+single calls too) and `bfcl` (function calls of eight endpoints). Splits are by prompt group
 and repeated; an interval is a bootstrap over the groups of all splits. As `swarmx bench predictor --data NAME`.
 """
 
@@ -10,8 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,16 @@ from numpy.typing import NDArray
 
 from swarmx.predict.bundle import shipped
 from swarmx.predict.embed import TextEncoder
+from swarmx.predict.encoders import encoder_directory
 from swarmx.predict.features import features
 from swarmx.predict.fit import FitConfig
 from swarmx.predict.metrics import REPORTED
 from swarmx.predict.nearness import NEAR
 from swarmx.predict.split import folds, groups_of
 from swarmx.predict.targets import TOKENS, targets, usable
-from swarmx.types import CallRecord
 
 sys.path.insert(0, str(Path(__file__).parent))
-from _predictor_data import load  # type: ignore[import-not-found]
+from _predictor_data import load, scored  # type: ignore[import-not-found]
 from _predictor_rivals import Material, fit_rivals, material  # type: ignore[import-not-found]
 from _predictor_speed import encoder_speed, prediction_speed  # type: ignore[import-not-found]
 from _predictor_split import Log, Split, fit_swarmx  # type: ignore[import-not-found]
@@ -45,12 +46,14 @@ def say(what: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
 
 
-def log_of(records: Sequence[CallRecord], encoder: TextEncoder) -> Log:
+def log_of(name: str, encoder: TextEncoder) -> Log:
+    records = load(name)
     rows = usable(records)
     calls = [records[i] for i in rows]
     found = features(calls)
     say(f"{len(calls)} calls, {len(set(found.texts))} texts; embedding them")
-    return Log(calls, targets(records, rows), groups_of(calls), found, encoder.of(found), NEAR * encoder.tools)
+    asked = np.array([scored(name, call) for call in calls])
+    return Log(calls, targets(records, rows), groups_of(calls), found, encoder.of(found), NEAR * encoder.tools, asked)
 
 
 def measure(log: Log, rivals: Material, config: FitConfig, repeats: int, encoder: Path, until: float) -> list[Split]:
@@ -65,7 +68,7 @@ def measure(log: Log, rivals: Material, config: FitConfig, repeats: int, encoder
             say(f"stopped after {len(done)} of {repeats} splits: the time is spent")
             break
         fold = folds(log.groups, FOLDS, config.seed + repeat // FOLDS, [call.type for call in log.calls])
-        inside, out = np.flatnonzero(fold != repeat % FOLDS), np.flatnonzero(fold == repeat % FOLDS)
+        inside, out = np.flatnonzero(fold != repeat % FOLDS), np.flatnonzero((fold == repeat % FOLDS) & log.scored)
         split = fit_swarmx(log, inside, out, replace(config, seed=config.seed + repeat), encoder)
         say(f"split {repeat + 1} of {repeats}: trained on {len(inside)} calls in {split.training_s:.1f} s")
         longest = max(longest, split.training_s)
@@ -100,7 +103,7 @@ def run(
     names = logs_of(data)
     for name in names:
         say(f"reading {name}")
-        log = log_of(load(name), reader)
+        log = log_of(name, reader)
         rivals = material(log.calls, reader, (not quick) if minilm is None else minilm)
         last = until if name is names[-1] else began + (until - began) * (0.7 if name is names[0] else 0.85)
         splits = measure(log, rivals, config, 2 if quick else repeats, source, last)
@@ -158,11 +161,14 @@ def main() -> None:
     options.add_argument("--data", default="shipped")
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--encoder", type=Path, default=None)
+    options.add_argument("--encoder", type=Path, default=None, help="directory of an encoder, or minilm")
+    options.add_argument("--budget", type=float, default=None, help="CPU seconds (default: 400, with --quick 40)")
     options.add_argument("--quick", action="store_true", help="two splits, a fifth of the epochs, no MiniLM")
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
-    result = run(chosen.quick, chosen.data, chosen.repeats, chosen.seed, chosen.encoder)
+    with tempfile.TemporaryDirectory() as scratch:
+        encoder = None if chosen.encoder is None else encoder_directory(chosen.encoder, Path(scratch) / "encoder")
+        result = run(chosen.quick, chosen.data, chosen.repeats, chosen.seed, encoder, budget_s=chosen.budget)
     if chosen.json:
         print(json.dumps(result))
     else:
