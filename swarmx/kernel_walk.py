@@ -29,19 +29,19 @@ from swarmx.kernel import (
 
 @njit(cache=True)
 def sort_groups(replicas, reserved, order, starts, keys, typical, now, lam, ww):  # type: ignore[no-untyped-def]
-    """Sort each group of `order` by the cost of a typical call (its output tokens and KV need); fills `keys` (R,).
+    """Sort each group of `order` by the cost of a typical call (its output tokens and KV need).
 
+    keys : (R,) out: these costs, in the same order
     Between two walks few replicas change places, so insertion is the quickest way. Ties go to the first replica.
     """
-    for r in range(replicas.shape[1]):
-        keys[r] = _key(replicas, reserved, r, typical, now, lam, ww)
     for g in range(starts.size - 1):
-        for j in range(starts[g] + 1, starts[g + 1]):
+        for j in range(starts[g], starts[g + 1]):
             r = order[j]
-            while j > starts[g] and (keys[r], r) < (keys[order[j - 1]], order[j - 1]):
-                order[j] = order[j - 1]
+            key = _key(replicas, reserved, r, typical, now, lam, ww)
+            while j > starts[g] and (key < keys[j - 1] or (key == keys[j - 1] and r < order[j - 1])):
+                order[j], keys[j] = order[j - 1], keys[j - 1]
                 j -= 1
-            order[j] = r
+            order[j], keys[j] = r, key
 
 
 @njit(cache=True, inline="always")
@@ -58,14 +58,24 @@ def _key(replicas, reserved, r, typical, now, lam, ww):  # type: ignore[no-untyp
 @njit(cache=True)
 def resort(replicas, reserved, order, starts, kinds, keys, r, typical, now, lam, ww):  # type: ignore[no-untyped-def]
     """Replica r has become dearer: compute its key anew and move it back to its place in its group."""
-    keys[r] = _key(replicas, reserved, r, typical, now, lam, ww)
     j, end = starts[kinds[r]], starts[kinds[r] + 1]
     while order[j] != r:
         j += 1
-    while j + 1 < end and keys[order[j + 1]] < keys[r]:
-        order[j] = order[j + 1]
-        j += 1
-    order[j] = r
+    key = _key(replicas, reserved, r, typical, now, lam, ww)
+    later = keys[j + 1 : end]
+    count = 0
+    while count < later.size and later[count] < key:
+        count += 1
+    _move_up(order[j : j + count + 1])
+    _move_up(keys[j : j + count + 1])
+    order[j + count], keys[j + count] = r, key
+
+
+@njit(cache=True, inline="always")
+def _move_up(values):  # type: ignore[no-untyped-def]
+    """All but the first, by one place."""
+    for i in range(values.size - 1):
+        values[i] = values[i + 1]
 
 
 @njit(cache=True)

@@ -25,6 +25,7 @@ Array = NDArray[np.float64]
 EMPTY = np.zeros((0, 0))
 NONE_BLOCKED = np.zeros((0, 0), dtype=np.bool_)
 NO_PINS = np.zeros(0, dtype=np.int64)
+NO_KEYS = np.zeros(0)
 FIRST_CHUNK = 8
 LOOK_AT_ALL, LOOK_AT = 64, 4  # replicas; of each kind: 4 cost .14 % more than all, 8 .06 %, and 2 .5 %
 WAIT_WEIGHT, ONE_AT_A_TIME = 4.0, 2.0
@@ -93,20 +94,28 @@ class _Walk:
     ) -> None:
         self.cluster, self.queue, self.now = cluster, queue, now
         self.weights = weights  # of harm, of prefill, of the wait
-        count, table = len(cluster.states), cluster.replicas
+        count = len(cluster.states)
         self.reserved = np.zeros((3, count), order="F")
         self.free, self.left = free, 4 * max(count, free)
-        self.order, self.starts = cluster.learned.groups if count > LOOK_AT_ALL else cluster.learned.one_group
-        self.width = LOOK_AT if count > LOOK_AT_ALL else count
-        self.keys = np.zeros(count)
-        self.typical = (0.0, 0.0)
-        if self.width < count:
-            rows = queue.numbers[queue.line(0, 256)]
-            mean = float(rows[:, kernel.W_MEAN].mean())
-            self.typical = (mean, float(rows[:, kernel.W_PROMPT].mean()) + mean / 2)
-            kernel_walk.sort_groups(
-                table, self.reserved, self.order, self.starts, self.keys, self.typical, now, weights[0], weights[2]
-            )
+        self.order, self.starts = cluster.learned.one_group
+        self.width, self.typical, self.keys = count, (0.0, 0.0), NO_KEYS
+        if count > LOOK_AT_ALL:
+            self._sort()
+
+    def _sort(self) -> None:
+        """Sort the replicas of each kind by what a typical call costs there. The walk changes its own copy alone: what
+        it reserves is forgotten, so the order before it is nearer to the next one's."""
+        cluster, queue = self.cluster, self.queue
+        order, self.starts = cluster.learned.groups
+        rows = queue.numbers[queue.line(0, 256)]
+        mean = float(rows[:, kernel.W_MEAN].mean())
+        self.width, self.typical = LOOK_AT, (mean, float(rows[:, kernel.W_PROMPT].mean()) + mean / 2)
+        self.keys = np.empty(order.size)
+        kernel_walk.sort_groups(
+            cluster.replicas, self.reserved, order, self.starts, self.keys, self.typical, self.now, self.weights[0],
+            self.weights[2],
+        )  # fmt: skip
+        self.order = order.copy()
 
     def over_due(self, due: list[Waiting]) -> Iterator[tuple[Waiting, int]]:
         """Each due call starts on the replica it is pinned to, or on a free one that ends it no later."""
