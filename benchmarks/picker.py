@@ -82,7 +82,8 @@ async def at_rate(at: Front, seconds: float, rate_per_s: float, seed: int) -> tu
 def _bodies(count: int = 5000) -> list[bytes]:
     """Requests of 2 kB with prompts that differ from their first words on."""
     rng = np.random.default_rng(SEED)
-    texts = (f"{suite.a_prompt(rng)} {'x' * 1900}" for _ in range(count))
+    sentences = [suite.a_prompt(rng) for _ in range(1000)]
+    texts = (" ".join((suite.a_prompt(rng), *rng.choice(sentences, 29))) for _ in range(count))
     return [json.dumps({"model": "mock", "max_tokens": 1, "messages": [{"role": "user", "content": t}]}).encode()
             for t in texts]  # fmt: skip
 
