@@ -52,7 +52,7 @@ class EngineConstants:
         return self.a, self.b, self.c, self.p
 
 
-NOTHING_KNOWN, NO_WEIGHT = EngineConstants(0.0, 0.0, 0.0, 0.0), np.zeros(4)
+NOTHING = np.zeros(4)
 RIDGE = np.array([0.0, 1e-3, 1e-3, 1e-4])
 
 
@@ -84,6 +84,7 @@ class LeastSquares:
         self._keep = 0.5 ** (1 / half_life)
         self._gram: Array = np.zeros((4, 4))
         self._moment: Array = np.zeros(4)
+        self._solution: Array = np.zeros(4)
 
     def add(self, segment: Segment, speed: float) -> None:
         """Take in a segment of a replica that runs at `speed` times the constants."""
@@ -114,12 +115,12 @@ class LeastSquares:
         prior, weight : constants to start from, and what they weigh, (4,) squared regressors
         """
         if prior is None or weight is None:
-            prior, weight = NOTHING_KNOWN, NO_WEIGHT
-        theta = nonnegative.fit(self._gram, self._moment, np.array(prior.as_tuple()), weight, RIDGE)
-        if theta[0] + theta[1] <= 0:
-            return None
-        a, b, c, p = theta.tolist()
-        return EngineConstants(a, b, c, p)
+            start = weight = NOTHING
+        else:
+            start = np.array(prior.as_tuple())
+        nonnegative.fit(self._gram, self._moment, start, weight, RIDGE, self._solution)
+        a, b, c, p = self._solution.tolist()
+        return EngineConstants(a, b, c, p) if a + b > 0 else None
 
 
 @dataclass(slots=True)
