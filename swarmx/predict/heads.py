@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from swarmx.predict.borrow import spread
+from swarmx.predict.borrow import MEDIAN, offsets, spread
 from swarmx.predict.calibrate import calibrate
 from swarmx.predict.checkpoint import Checkpoint
 from swarmx.predict.export import export_heads
@@ -50,14 +50,22 @@ def write_heads(
     novelty, logs = 1 / distinct(found.texts)[1], np.log1p(learned.values)
     weights = np.ones(len(logs)) if material.weights is None else material.weights
     export_heads(fitted.heads, directory / "heads.onnx")
-    corrections, own = {}, fitted.out_of_fold
+    corrections, moved, own = {}, dict[str, list[list[float]]](), fitted.out_of_fold
+    repeated = distinct([f"{model} {text}" for (_, model), text in zip(found.labels, found.texts, strict=True)])[1]
+    models, count = fitted.vocabulary.ids(found.labels)[1], len(fitted.vocabulary.models)
     for t, name in enumerate(learned.names):
+        if count > 1:
+            gaps = logs[:, t] - own[:, :, t, MEDIAN]
+            added = [offsets(gap, models, count, weights / repeated) for gap in gaps]
+            own[:, :, t] += np.stack(added)[:, models, None]
+            moved[name] = [mode.round(6).tolist() for mode in added]
         modes = [calibrate(mode[:, t], logs[:, t], weights, novelty=novelty) for mode in own]
         for mode, found_shifts in zip(own, modes, strict=True):
             mode[:, t] = found_shifts.apply(mode[:, t])
         corrections[name] = [mode.as_json() for mode in modes]
     description = {
         "model_spread": _model_spread(fitted, learned.names),
+        "model_offset": moved,
         "types": list(fitted.vocabulary.types),
         "models": list(fitted.vocabulary.models),
         "calibration": corrections,

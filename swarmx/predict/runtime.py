@@ -74,6 +74,8 @@ class Predictor:
         self._inputs = set() if heads is None else {item.name for item in heads.get_inputs()}
         self._grams: int | None = manifest.get("grams")  # the most frequent ones, where it was trained on no more
         self._spread = manifest.get("model_spread", {})  # of each target's log between the log's models
+        moved = manifest.get("model_offset") or {}  # of each target, with type and without, of each model
+        self._offset = np.array([moved[name] for name in self.targets]) if moved else None  # (T, 2, models + 1)
         self._counts = _width(heads, "counts")  # a model reads the counts that existed when it was trained
         self._embedding = _width(heads, "embedding")  # and how near tools are only where its log had any
         # log values beyond four times the largest ever seen are not believed
@@ -211,17 +213,20 @@ class Predictor:
         """One batch of `from_features`."""
         assert self.heads is not None
         types = np.array([self._types.get(kind, 0) for kind, _ in found.labels], np.int64).reshape(-1)
+        models = np.array([self._models.get(model, self._unknown) for _, model in found.labels], np.int64).reshape(-1)
         feed = {
             "embedding": embedding[:, : self._embedding], "counts": found.counts[:, : self._counts], "type_id": types,
-            "model_id": np.array([self._models.get(m, self._unknown) for _, m in found.labels], np.int64).reshape(-1),
+            "model_id": models,
             "gram_ids": found.gram_ids[:, : self._grams].astype(np.int64, copy=False),
             "gram_weights": found.gram_weights[:, : self._grams],
         }  # fmt: skip
         logs = self.heads.run(None, {name: value for name, value in feed.items() if name in self._inputs})[0]
         logs = np.asarray(logs, dtype=np.float64)  # (N, T, K)
-        unknown = np.asarray(feed["model_id"] == 0) & bool(self._spread)
+        unknown = (models == 0) & bool(self._spread)
         for mode, rows in enumerate((types > 0, types == 0)):  # calibrated for calls with type and for those without
             if rows.any():
+                if self._offset is not None:
+                    logs[rows] += self._offset[:, mode, models[rows]].T[..., None]
                 for t, modes in enumerate(self._calibration):
                     logs[rows, t] = modes[mode].apply(logs[rows, t])
         if unknown.any():

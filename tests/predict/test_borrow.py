@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from swarmx.predict.borrow import MEDIAN, USUAL_SD, spread, widened
+from swarmx.predict.borrow import FEW, MEDIAN, USUAL_SD, offsets, spread, widened
 from swarmx.predict.fit import FitConfig
 from swarmx.predict.runtime import Predictor
 from swarmx.predict.train import TrainConfig, train
@@ -39,6 +39,30 @@ def test_two_models_alike_do_not_promise_a_third() -> None:
     assert spread([0.0, 0.0]) == pytest.approx(USUAL_SD * np.sqrt(3 / 4))
     drawn = np.random.default_rng(0).normal(0, 1.2, 400)  # 400 draws: the sd is known to 4 %
     assert spread(drawn) == pytest.approx(1.2, rel=0.1)
+
+
+def test_what_a_model_lies_off_is_believed_the_more_the_more_rows_say_so() -> None:
+    models = np.repeat([1, 2, 3], [10, 1000, 30])
+    gaps = np.repeat([0.5, -0.3, 0.0], [10, 1000, 30])
+    found = offsets(gaps, models, 4, np.ones(len(gaps)))
+    np.testing.assert_allclose(found, [0, 0.5 * 10 / (10 + FEW), -0.3 * 1000 / (1000 + FEW), 0, 0])
+    alike = offsets(gaps, models, 4, np.where(models == 1, 0.1, 1.0))  # ten runs of one prompt are one
+    assert alike[1] == pytest.approx(0.5 * 1 / (1 + FEW))
+
+
+@pytest.mark.slow
+def test_a_model_with_few_rows_is_not_left_at_the_others_lengths(tmp_path: Path, make_log: MakeLog) -> None:
+    log = [replace(r, model="n" if i % 12 == 0 else "m", output_tokens=r.output_tokens * (6 if i % 12 == 0 else 1))
+           for i, r in enumerate(make_log(480))]  # fmt: skip
+    config = TrainConfig(fit=FitConfig(epochs=2, landmarks=16, count_landmarks=16), plots=False)
+    train(log, tmp_path / "m", config)
+    predictor = Predictor.load(tmp_path / "m")
+    asked = [replace(record, model="n") for record in make_log(200, seed=5)]
+    medians = predictor.grids(asked).of("tokens")[:, MEDIAN]
+    lies_off = np.median(np.log1p([6.0 * record.output_tokens for record in asked]) - np.log1p(medians))
+    assert abs(lies_off) < 0.25 * np.log(6), "32 rows of it are learned from"
+    moved = predictor.manifest["model_offset"]["tokens"]
+    assert len(moved) == 2 and all(mode[0] == 0 and mode[2] > 0 for mode in moved)
 
 
 @pytest.mark.slow
