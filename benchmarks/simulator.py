@@ -107,13 +107,12 @@ def run_simpy(calls: int) -> Timed:
 
 
 def run_simpy_deciding(calls: int, make: Callable[[], Any]) -> Timed:
-    """SimPy with a scheduler of swarmx in its loop: it hears of arrivals, starts and ends, and is ticked while there
-    are calls, as in `swarmx.sim`."""
+    """SimPy with a scheduler of swarmx in its loop: it hears of the same arrivals, starts and ends as in `swarmx.sim`,
+    and is ticked while there are calls."""
     import simpy
 
-    rng = np.random.default_rng(1)
-    work = dict(zip((f"w{i}" for i in range(calls)), rng.exponential(1.0, calls).tolist(), strict=True))
-    gaps = rng.exponential(1 / (LOAD * SERVERS), calls).tolist()
+    flows = mm_c(calls, SERVERS, 1).workflows
+    work = {flow.id: flow.calls[0].output_tokens for flow in flows}
     began = time.process_time()
     env, scheduler, came, waits = simpy.Environment(), make(), dict[str, float](), []
 
@@ -128,30 +127,28 @@ def run_simpy_deciding(calls: int, make: Callable[[], Any]) -> Timed:
         yield env.timeout(work[name])
         record = CallRecord(
             name, "model", came.pop(name), "ok", workflow_id=name, replica=start.replica,
-            output_tokens=round(work[name]), finished_s=env.now,
+            output_tokens=max(round(work[name]), 1), finished_s=env.now,
         )  # fmt: skip
         carry_out(scheduler.finished(record, env.now))
 
     def ticker() -> Any:
+        yield env.timeout(scheduler.tick_s)
         while came:
-            yield env.timeout(scheduler.tick_s)
             carry_out(scheduler.tick(env.now))
+            yield env.timeout(scheduler.tick_s)
 
     def source() -> Any:
-        for name, gap in zip(work, gaps, strict=True):
-            yield env.timeout(gap)
-            came[name] = env.now
-            if len(came) == 1 and not ticking.is_alive:
-                start_ticking()
-            carry_out(scheduler.arrive(Call(name, "model", env.now, workflow_id=name), None, env.now))
-
-    def start_ticking() -> None:
-        nonlocal ticking
-        ticking = env.process(ticker())
+        ticking = None
+        for flow in flows:
+            yield env.timeout(flow.arrival_s - env.now)
+            came[flow.id] = env.now
+            if ticking is None or not ticking.is_alive:
+                ticking = env.process(ticker())
+            call = Call(flow.id, "model", env.now, workflow_id=flow.id, workflow_arrival_s=flow.arrival_s)
+            carry_out(scheduler.arrive(call, None, env.now))
 
     servers = cluster(ReplicaSpec("r"), [1.0] * SERVERS)
     scheduler.replicas_changed([spec.state(0, 0, 0, False, 0.0) for spec in servers.replicas], 0.0)
-    ticking = env.process(ticker())
     env.process(source())
     env.run()
     return sum(waits) / len(waits), time.process_time() - began

@@ -131,17 +131,18 @@ class Scheduler:
     ) -> list[Decision]:
         """A call ended, in any status. With `retry` it goes back to the queue with its key; else it is over. state : of
         its replica after that, where the answer tells it: what other routers have there by then"""
-        waiting = self._bound.pop(record.call_id, None)
+        call_id, tokens = record.call_id, record.output_tokens
+        waiting = self._bound.pop(call_id, None)
         if waiting is None:  # it was still waiting, or we do not know it
-            waiting = self.queue.get(record.call_id)
+            waiting = self.queue.get(call_id)
             if waiting is not None and not retry:
                 self.queue.remove(waiting)
                 self.observers.withdrawn(waiting, now)
                 self.intake.ended(waiting.call, None)
         elif record.status == "ok":
-            self.observers.stopped(waiting, record.output_tokens, now, True)
-            flight = self.cluster.finish(record.call_id, max(record.output_tokens - waiting.attained, 0.0), now)
-            self.intake.ended(waiting.call, record.output_tokens)
+            self.observers.stopped(waiting, tokens, now, True)
+            flight = self.cluster.finish(call_id, max(tokens - waiting.attained, 0.0), now)
+            self.intake.ended(waiting.call, tokens)
             if state is not None and state.id in self.cluster.index:
                 self.cluster.report(state)
             if flight is not None:
@@ -151,8 +152,8 @@ class Scheduler:
                 service_s = now - flight.started_s
                 self.mean_service_s += (service_s - self.mean_service_s) / min(self._served, SERVICE_MEMORY)
         else:
-            self.cluster.remove(record.call_id, now)
-            self.observers.stopped(waiting, record.output_tokens, now, not retry)
+            self.cluster.remove(call_id, now)
+            self.observers.stopped(waiting, tokens, now, not retry)
             if retry:
                 self.queue.add(waiting)
             else:

@@ -18,6 +18,8 @@ from swarmx.sim.record import ended_call, record_of
 from swarmx.sim.replicas import Replica
 from swarmx.types import CallRecord, Decision, Move, Prediction, Preempt, Reject, ReplicaState, Retrain, Start
 
+NOTHING_TOLD: dict[str, ReplicaState] = {}
+
 
 class Exchange:
     """in_service : calls inside replicas; idle_ticks : ticks since something last moved"""
@@ -74,7 +76,8 @@ class Exchange:
         if job.attempt == attempt:
             now = self.clock.now
             self.flows.end(job, "ok")
-            decisions = job.router.scheduler.finished(ended_call(job, now), now, **state)
+            record, scheduler = ended_call(job, now), job.router.scheduler
+            decisions = scheduler.finished(record, now, **state) if state else scheduler.finished(record, now)
             if decisions:
                 self.apply(job.router, decisions)
 
@@ -148,7 +151,7 @@ class Exchange:
             self._fail(job)
             return
         now = self.clock.now
-        if self._accepts(replica, now) and replica.submit(job, now):
+        if (replica.spec.accepts_per_s == inf or self._accepts(replica, now)) and replica.submit(job, now):
             self.in_service += 1
             self.idle_ticks = 0
         else:
@@ -158,8 +161,6 @@ class Exchange:
     def _accepts(self, replica: Replica, now: float) -> bool:
         """Whether the replica's limit of calls leaves room for another, which it takes."""
         per_s, burst = replica.spec.accepts_per_s, replica.spec.accepts_burst
-        if per_s == inf:
-            return True
         left, as_of = self._limits.get(replica.index, (burst, now))
         left = min(burst, left + (now - as_of) * per_s)
         self._limits[replica.index] = (left - (left >= 1), now)
@@ -201,7 +202,7 @@ class Exchange:
                 self.after_network(self._tell_started, (job, job.attempt))
             replica.first.clear()
         if replica.ended:
-            state = {"state": replica.state(self.clock.now)} if self.timing.answers_tell else {}
+            state = {"state": replica.state(self.clock.now)} if self.timing.answers_tell else NOTHING_TOLD
             for job in replica.ended:
                 self.in_service -= 1
                 self.after_network(self._tell_ended, (job, job.attempt, state))

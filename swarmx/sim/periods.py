@@ -43,8 +43,11 @@ class Periods:
                 f"nothing has run for {IDLE_TICKS} ticks, and the scheduler holds {len(router.jobs)} calls, first "
                 f"{next(iter(router.jobs))!r}"
             )
-        exchange.apply(router, router.scheduler.tick(self.clock.now))
-        self.clock.at(self.clock.now + max(router.scheduler.tick_s, 1e-6), self._tick, router)
+        now, scheduler = self.clock.now, router.scheduler
+        decisions = scheduler.tick(now)
+        if decisions:
+            exchange.apply(router, decisions)
+        self.clock.at(now + max(scheduler.tick_s, 1e-6), self._tick, router)
 
     def _report(self, pool: Pool) -> None:
         if pool.is_quiet:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from operator import attrgetter
 from typing import Any
 
 from swarmx.sim.job import Job
@@ -54,39 +55,32 @@ def _first_token_s(job: Job) -> float | None:
     return job.first_token_s if job.first_token_s == job.first_token_s else None
 
 
-_OF_JOB: dict[str, Callable[[Job], Any]] = {
-    "call_id": lambda j: j.call.id,
-    "model": lambda j: j.call.model,
-    "arrival_s": lambda j: j.call.arrival_s,
-    "workflow_id": lambda j: j.call.workflow_id,
-    "parent_id": lambda j: j.call.parent_id,
-    "workflow_arrival_s": lambda j: j.call.workflow_arrival_s,
-    "tenant": lambda j: j.call.tenant,
-    "priority": lambda j: j.call.priority,
-    "type": lambda j: j.call.type,
+_SAME = ("model", "arrival_s", "workflow_id", "parent_id", "workflow_arrival_s", "tenant", "priority", "type",
+         "prompt_tokens", "max_tokens", "deadline_s")  # fmt: skip
+_OF_JOB: dict[str, str] = {name: f"call.{name}" for name in _SAME} | {
+    "call_id": "call.id",
+    "dispatched_s": "dispatched_s",
+    "cached_tokens": "cached_tokens",
+    "running_at_dispatch": "running_at_dispatch",
+    "waiting_at_dispatch": "waiting_at_dispatch",
+}
+_WORKED_OUT: dict[str, Callable[[Job], Any]] = {
     "prompt": lambda j: j.sim.prompt or None,
     "prompt_group": lambda j: j.sim.group or None,
-    "prompt_tokens": lambda j: j.call.prompt_tokens,
-    "max_tokens": lambda j: j.call.max_tokens,
-    "deadline_s": lambda j: j.call.deadline_s,
     "replica": lambda j: j.replica.spec.id if j.replica is not None else None,
     "device": lambda j: j.replica.spec.device if j.replica is not None else None,
-    "dispatched_s": lambda j: j.dispatched_s,
     "first_token_s": _first_token_s,
     "output_tokens": _output_tokens,
-    "cached_tokens": lambda j: j.cached_tokens,
-    "running_at_dispatch": lambda j: j.running_at_dispatch,
-    "waiting_at_dispatch": lambda j: j.waiting_at_dispatch,
 }
 
 
 def _property(name: str, default: Any) -> property:
     if name == "finished_s":
-        return property(lambda self: self._end_s)
-    read = _OF_JOB.get(name)
-    if read is None:
-        return property(lambda self: default)
-    return property(lambda self: read(self._job))
+        return property(attrgetter("_end_s"))
+    if name in _OF_JOB:  # read without a Python call
+        return property(attrgetter("_job." + _OF_JOB[name]))
+    read = _WORKED_OUT.get(name)
+    return property((lambda self: default) if read is None else (lambda self: read(self._job)))
 
 
 for _field in fields(CallRecord):
