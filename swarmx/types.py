@@ -2,7 +2,7 @@
 
 A `Call` is one model call on its way; a `CallRecord` is one that ended, and at once a row of an execution log, of a
 training set and of the drift monitor. A scheduler takes observations (`Call`, `ReplicaState`, `CallRecord`) and returns
-decisions (`Start`, `Reject`, `Preempt`, `Move`, `Retrain`); adapters and the simulator carry them out.
+decisions (`Start`, `Reject`, `Preempt`, `Move`, `Retrain`, `Offer`); adapters and the simulator carry them out.
 """
 
 from __future__ import annotations
@@ -223,4 +223,19 @@ class Retrain:
     reason: str
 
 
-Decision = Start | Reject | Preempt | Move | Retrain
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Tell another router of the pool that a replica has room: it has the more urgent call (`swarmx.shard`).
+
+    replica : its state, true at `reported_s`; router, sender : names of who is to hear it and of who says it
+    head : key of the sender's own most urgent waiting call; asked : routers that have had their turn
+    """
+
+    replica: ReplicaState
+    router: str
+    sender: str
+    head: tuple[int, float, float, str] | None = None
+    asked: tuple[str, ...] = ()
+
+
+Decision = Start | Reject | Preempt | Move | Retrain | Offer

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1] / "swarmx"
 LAYERS = [
     {"cli", "commands", "__main__"},
     {"config"},
-    {"adapters", "sim", "presets", "client", "journal"},
+    {"adapters", "sim", "presets", "client", "journal", "shard"},
     {"options"},
     {"scheduler", "scaler", "explain", "intake", "late", "combination", "interruptions", "observers", "placing"},
     {

@@ -49,6 +49,7 @@ class Timing:
     report_period_s : every replica reports its state to every router (None: only when the pool changes, and then
         nothing about load); a report is report_delay_s old when it comes
     answers_tell : every answer carries its replica's state to the router that asked
+    heads_period_s : routers that are `swarmx.shard.Shard` tell each other their heads (None: never)
     progress_period_s : tokens so far of every decoding call (None: never)
     move_s : pause of a moved call besides the network
     retries : how often a call that ended in an error goes back to its scheduler before it counts as failed
@@ -63,10 +64,12 @@ class Timing:
     move_s: float = 0.0
     retries: int = 3
     answers_tell: bool = False
+    heads_period_s: float | None = None
 
     def __post_init__(self) -> None:
         delays = (self.network_s, self.decision_s, self.prediction_s, self.report_delay_s, self.move_s)
-        periods = [p for p in (self.report_period_s, self.progress_period_s) if p is not None]
+        given = (self.report_period_s, self.progress_period_s, self.heads_period_s)
+        periods = [p for p in given if p is not None]
         if min(delays) < 0 or min(periods, default=1.0) <= 0 or self.retries < 0:
             raise ValueError(f"delays and retries must not be negative and periods must be positive, got {self}")
 

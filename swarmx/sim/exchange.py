@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf, nan
 
+from swarmx.shard import Shard
 from swarmx.sim.clock import Action, Clock
 from swarmx.sim.contracts import Arm, Timing
 from swarmx.sim.flows import Flows
@@ -16,7 +17,7 @@ from swarmx.sim.job import Job
 from swarmx.sim.pool import Router
 from swarmx.sim.record import ended_call, record_of
 from swarmx.sim.replicas import Replica
-from swarmx.types import CallRecord, Decision, Move, Prediction, Preempt, Reject, ReplicaState, Retrain, Start
+from swarmx.types import CallRecord, Decision, Move, Offer, Prediction, Preempt, Reject, ReplicaState, Retrain, Start
 
 NOTHING_TOLD: dict[str, ReplicaState] = {}
 
@@ -87,6 +88,13 @@ class Exchange:
             job.replica = None
             self.apply(job.router, job.router.scheduler.refused(job.call.id, state, self.clock.now))
 
+    def _tell_offer(self, argument: tuple[Router, Offer]) -> None:
+        """It reaches the router of that name, if the pool has one."""
+        sender, offer = argument
+        for router in sender.pool.routers:
+            if isinstance(router.scheduler, Shard) and router.scheduler.me == offer.router:
+                self.apply(router, router.scheduler.offered(offer, self.clock.now))
+
     def _fail(self, job: Job) -> None:
         """The attempt is over and what it produced is lost; its router hears of it after the network."""
         record = record_of(job, "error", self.clock.now)
@@ -121,6 +129,8 @@ class Exchange:
                     job.first_token_s = nan
             elif type(decision) is Move:
                 self._move(router, decision)
+            elif type(decision) is Offer:
+                self.after_network(self._tell_offer, (router, decision))
             elif type(decision) is not Retrain:
                 raise TypeError(f"unknown decision {decision!r}")
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from math import inf
 
+from swarmx.shard import Shard
 from swarmx.sim.cluster import Fault
 from swarmx.sim.exchange import Exchange
 from swarmx.sim.pool import Pool, Router
 from swarmx.sim.replicas import Replica
 from swarmx.types import ReplicaState
+from swarmx.waiting import Key
 
 IDLE_TICKS = 100_000  # so many ticks in a row with nothing inside any replica: the scheduler is stuck
 
@@ -27,6 +29,7 @@ class Periods:
         for name, period, action in (
             ("report", self.timing.report_period_s, self._report),
             ("progress", self.timing.progress_period_s, self._progress),
+            ("heads", self.timing.heads_period_s, self._heads),
         ):
             if period is not None and name not in router.pool.periods:
                 router.pool.periods.add(name)
@@ -69,6 +72,23 @@ class Periods:
                     self.exchange.apply(job.router, job.router.scheduler.progress(job.call.id, tokens, now))
                 self.exchange.touch(replica)
         self.clock.at(now + (self.timing.progress_period_s or inf), self._progress, pool)
+
+    def _heads(self, pool: Pool) -> None:
+        """Every router's head is sent to every other."""
+        if pool.is_quiet:
+            pool.periods.discard("heads")
+            return
+        shards = [router.scheduler for router in pool.routers if isinstance(router.scheduler, Shard)]
+        heads = {shard.me: shard.head(self.clock.now) for shard in shards}
+        self.exchange.after_network(self._tell_heads, (shards, heads))
+        self.clock.at(self.clock.now + (self.timing.heads_period_s or inf), self._heads, pool)
+
+    def _tell_heads(self, argument: tuple[list[Shard], dict[str, Key | None]]) -> None:
+        shards, heads = argument
+        for shard in shards:
+            for name, head in heads.items():
+                if name != shard.me:
+                    shard.heard(name, head, self.clock.now)
 
     def fault(self, argument: tuple[Fault, Replica, Pool]) -> None:
         fault, replica, pool = argument

@@ -113,7 +113,7 @@ def test_late_serves_everybody_whatever_it_is_told(arm: str) -> None:
 
 
 def test_four_routers_with_a_late_view_still_serve_everybody() -> None:
-    for policy in ("late 4r 1s free hash", "late 4r 5s", "push 4r 1s"):
+    for policy in ("late 4r 1s free hash", "late 4r 1s offer", "late 4r 5s", "push 4r 1s"):
         cell = small(ROUTERS, "job_het", policy, "calibrated", n=8)
         assert ROUTERS.outcome(NOTHING, cell).no_end == 0
         assert SETUPS[policy].routers == 4
