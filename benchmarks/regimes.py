@@ -1,4 +1,4 @@
-"""Suites as tables of ratios to LED, with every cell above 1.03 named.
+"""Suites as tables of ratios to LED, or to another row, with every cell above 1.03 named.
 
     python benchmarks/regimes.py --suites batched,mispredict --seeds 2 --workflows 200 --out out/regimes
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from swarmx.sim.suites.against_led import METRICS, NEVER_ABOVE, Against, against_led, violations
-from swarmx.sim.suites.cells import FULL, Cell, Plan
+from swarmx.sim.suites.cells import FULL, LED, Cell, Plan
 from swarmx.sim.suites.core import CORE_SUITES
 from swarmx.sim.suites.made import Made
 from swarmx.sim.suites.material import Material
@@ -113,7 +113,7 @@ def main() -> None:
                 regimes=tuple(replace(r, loads=tuple(x for x in r.loads if x in wanted)) for r in suite.regimes),
             )
         outcomes = run(suite, plan, args.out / "cells", args.processes, args.main_loads)
-        found = against_led(outcomes)
+        found = against_led(outcomes, args.reference)
         parts.append(section(suite, found, plan))
         if name == "regime_map":
             drawn = places(outcomes)
@@ -147,6 +147,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--policies", help="rows to run; default: those of each suite")
     parser.add_argument("--regimes", help="regimes to run; default: all of each suite")
     parser.add_argument("--loads", help="loads to run; default: all of each regime")
+    parser.add_argument("--reference", default=LED, help="row that the others are ratios to")
     parser.add_argument("--main-loads", action="store_true", help="only the first load of each regime")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("out/regimes"))
