@@ -29,7 +29,7 @@ Floats = NDArray[np.float32]
 GPU = "CUDAExecutionProvider"
 BATCH = 64  # texts of like length in one run of the graph
 SPANS = (5, 12)  # characters read for each token wanted of an end; where they are too few, the whole text is tokenised
-LONG = 16  # characters for each token wanted above which only the ends are read
+SEAM = 200  # characters behind a span in which a place to cut is looked for
 _seam = re.compile(r"(?<=\S)(?= [A-Za-z])")  # where every kind of tokenizer begins a new word
 
 
@@ -66,9 +66,9 @@ def _providers(gpu_bytes: int | None) -> list[str | tuple[str, dict[str, str]]]:
     return [(GPU, limits), "CPUExecutionProvider"]
 
 
-def _cut(text: str, near: int, within: int = 200) -> int:
+def _cut(text: str, near: int) -> int:
     """A place at or a little after `near` where a token surely ends; `near` itself where there is none."""
-    found = _seam.search(text, near, near + within)
+    found = _seam.search(text, near, near + SEAM)
     return found.start() if found else near
 
 
@@ -129,16 +129,16 @@ class TextEncoder:
         A text without spaces is cut anywhere, so that a token at the cut may differ from the whole text's.
         """
         text = clip(text)
-        if len(text) > LONG * (self.head + self.tail):
-            start, end = self._head_ids(text), self._tail_ids(text)
-            if start is not None and end is not None:
-                return start + end
+        spans = [span for span in SPANS if len(text) > span * (self.head + self.tail) + 2 * SEAM]  # ends do not meet
+        start, end = self._head_ids(text, spans), self._tail_ids(text, spans)
+        if start is not None and end is not None:
+            return start + end
         found = self._encode(text)
         return found if len(found) <= self.head + self.tail else found[: self.head] + found[len(found) - self.tail :]
 
-    def _head_ids(self, text: str) -> list[int] | None:
-        """None where `SPANS` hold too few tokens."""
-        for span in SPANS:
+    def _head_ids(self, text: str, spans: Sequence[int]) -> list[int] | None:
+        """None where none of the spans holds enough tokens."""
+        for span in spans:
             piece = text[: _cut(text, span * self.head)]
             key = digest((piece,))
             found = self._heads.get(key)
@@ -149,9 +149,9 @@ class TextEncoder:
                 return found
         return None
 
-    def _tail_ids(self, text: str) -> list[int] | None:
-        """None where `SPANS` hold too few tokens."""
-        for span in SPANS:
+    def _tail_ids(self, text: str, spans: Sequence[int]) -> list[int] | None:
+        """None where none of the spans holds enough tokens."""
+        for span in spans:
             found = self._encode(text[_cut(text, len(text) - span * self.tail) :])
             if len(found) >= self.tail:
                 return found[len(found) - self.tail :]
