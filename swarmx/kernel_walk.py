@@ -78,6 +78,15 @@ def _move_up(values):  # type: ignore[no-untyped-def]
         values[i] = values[i + 1]
 
 
+@njit(cache=True, inline="always")
+def _emptier(replicas, r, best):  # type: ignore[no-untyped-def]
+    """Whether a tie goes to replica r: to the one filled less, then to the first."""
+    if best < 0:
+        return True
+    fill, least = replicas[N, r] / replicas[SLOTS, r], replicas[N, best] / replicas[SLOTS, best]
+    return fill < least or (fill == least and r < best)
+
+
 @njit(cache=True)
 def walk(  # type: ignore[no-untyped-def]
     replicas, waiting, line, begin, left, blocked, live, cached, reserved, order, starts, kinds, keys, width, typical,
@@ -117,7 +126,7 @@ def walk(  # type: ignore[no-untyped-def]
             continue
         prompt = call[W_PROMPT]
         due = call[W_DUE] > 0
-        best, best_cost, best_k, best_fill = -1, np.inf, 0.0, np.inf
+        best, best_cost, best_k = -1, np.inf, 0.0
         own_best, own_value = -1, np.inf  # argmin of own finish
         free_best, free_value = -1, np.inf  # argmin of own finish among those that can start now
         pin = int(call[W_PIN])
@@ -152,9 +161,8 @@ def walk(  # type: ignore[no-untyped-def]
                     prefix_weight,
                 )
                 cost = own + (ww - 1.0) * first_s + lam * harm
-                fill = replicas[N, r] / replicas[SLOTS, r]
-                if cost < best_cost or (cost == best_cost and (fill, r) < (best_fill, best)):
-                    best, best_cost, best_k, best_fill = r, cost, k, fill
+                if cost < best_cost or (cost == best_cost and _emptier(replicas, r, best)):
+                    best, best_cost, best_k = r, cost, k
                 if due:
                     if own < own_value:
                         own_best, own_value = r, own

@@ -138,9 +138,9 @@ class _Walk:
         """The rest in order; where the kernel needs more of a call than its numbers, in growing pieces, since most
         walks end within a few calls."""
         place, size, queue = 0, FIRST_CHUNK, self.queue
-        while self.free > 0 and self.left > 0 and place < len(queue):
+        while self.free > 0 and self.left > 0 and place < (length := len(queue)):
             named = queue.tracking_prefix or queue.refused or self.cluster.reserve is not None
-            line = queue.line(place, size if named else len(queue))
+            line = queue.line(place, size if named else length)
             calls = queue.slice(place, size) if named else ()
             row, target, looked = self._next(queue.numbers, line, calls, 0, self.left, NO_PINS)
             self.left -= looked
