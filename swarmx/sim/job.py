@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 from swarmx.sim.workload import SimCall
@@ -64,6 +65,6 @@ class Job:
         self.attempt = self.starts = 0
         self.told = -1
         self.replica: Replica | None = None
-        self.dispatched_s = self.started_s = self.first_token_s = float("nan")
+        self.dispatched_s = self.started_s = self.first_token_s = nan
         self.cached_tokens = self.running_at_dispatch = self.waiting_at_dispatch = self.kv_at_dispatch = 0
         self.start_mark = self.end_mark = self.prefill_left = self.carried_tokens = 0.0

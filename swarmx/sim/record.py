@@ -47,10 +47,6 @@ _set_job: Callable[[Any, Job], None] = _EndedCall.__dict__["_job"].__set__
 _set_end: Callable[[Any, float], None] = _EndedCall.__dict__["_end_s"].__set__
 
 
-def _output_tokens(job: Job) -> int:
-    return max(round(job.produced), 1)
-
-
 def _first_token_s(job: Job) -> float | None:
     return job.first_token_s if job.first_token_s == job.first_token_s else None
 
@@ -70,13 +66,14 @@ _WORKED_OUT: dict[str, Callable[[Job], Any]] = {
     "replica": lambda j: j.replica.spec.id if j.replica is not None else None,
     "device": lambda j: j.replica.spec.device if j.replica is not None else None,
     "first_token_s": _first_token_s,
-    "output_tokens": _output_tokens,
 }
 
 
 def _property(name: str, default: Any) -> property:
     if name == "finished_s":
         return property(attrgetter("_end_s"))
+    if name == "output_tokens":  # every scheduler asks
+        return property(lambda self: max(round(self._job.produced), 1))
     if name in _OF_JOB:  # read without a Python call
         return property(attrgetter("_job." + _OF_JOB[name]))
     read = _WORKED_OUT.get(name)
