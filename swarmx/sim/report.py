@@ -20,6 +20,7 @@ from swarmx.files import replacing
 
 Level = Literal["call", "workflow"]
 _STRICT = ConfigDict(extra="forbid")
+NO_INTERVAL = 1e-6, 1e6  # of one seed: JSON has no infinity
 SIGNIFICANT = 6  # digits kept of every number: far below any interval, and the same on every machine
 
 
@@ -27,7 +28,7 @@ SIGNIFICANT = 6  # digits kept of every number: far below any interval, and the 
 class Ratio:
     """A policy's percentiles over those of a reference, paired by seed; geometric means, below 1 is better.
 
-    ci95 : 95 % interval of the P99 ratio
+    ci95 : 95 % interval of the P99 ratio; `NO_INTERVAL` where one seed gives none
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -35,6 +36,18 @@ class Ratio:
     p95: float
     p99: float
     ci95: tuple[float, float]
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval where there is one."""
+        return self.ci95 if NO_INTERVAL[0] < self.ci95[0] and self.ci95[1] < NO_INTERVAL[1] else None
+
+    def percent(self) -> str:
+        """The interval in words, as a change in percent."""
+        if self.interval is None:
+            return "one seed, no interval"
+        low, high = ((bound - 1) * 100 for bound in self.interval)
+        return f"95 % interval {low:+.0f} to {high:+.0f} %"
 
 
 @dataclass(frozen=True, slots=True)

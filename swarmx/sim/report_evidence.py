@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from swarmx.sim import report_text as text
-from swarmx.sim.report import Calibration, Fidelity, Report
+from swarmx.sim.report import Calibration, Fidelity, Ratio, Report
 from swarmx.sim.report_page import figure, pair, section, table
 from swarmx.sim.report_plots import Axis, Series, lines, log_axis, ranges, tail_axis
 
@@ -22,7 +22,7 @@ def arms(report: Report) -> str:
         counted = Counter(r.policy for r in sorted(rows, key=lambda r: r.p99_s))
         several = [policy for policy, count in counted.items() if count > 1]
         items = [
-            (r.policy, f"{text.name_of(r.policy)} · {r.arm or 'none'}", r.vs["led"].p99, *r.vs["led"].ci95)
+            (r.policy, f"{text.name_of(r.policy)} · {r.arm or 'none'}", r.vs["led"].p99, *_ends(r.vs["led"]))
             for policy in several
             for r in sorted(rows, key=lambda r: text.arm_order(r.arm))
             if r.policy == policy
@@ -117,14 +117,17 @@ def without_gain(report: Report) -> str:
     return section(title, "", table(f"<tr>{head}</tr>", "".join(_flat_row(one) for one in found)))
 
 
+def _ends(ratio: Ratio) -> tuple[float, float]:
+    return ratio.interval or (ratio.p99, ratio.p99)
+
+
 def _flat_row(one: text.Gain) -> str:
     kind, verdict = ("bad", "loses") if one.is_loss else ("flat", "cannot tell" if one.is_undecided else "no gain")
-    low, high = ((bound - 1) * 100 for bound in one.ratio.ci95)
     cells = (
         f"{one.load:g}",
         text.name_of(one.against),
         f"{(one.ratio.p99 - 1) * 100:+.0f} %",
-        f"{low:+.0f} to {high:+.0f} %",
+        one.ratio.percent().removeprefix("95 % interval "),
     )
     named = f'<td>{html.escape(one.suite)}</td><td class="text">{html.escape(one.regime)}</td>'
     shown = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells).replace("-", "−")

@@ -72,14 +72,13 @@ def _bold_percent(sentence: str) -> str:
 
 
 def _card(one: text.Gain) -> str:
-    low, high = ((bound - 1) * 100 for bound in one.ratio.ci95)
     mood, big = "flat", "unclear" if one.is_undecided else "no gain"
     if one.is_real or one.is_loss:
         mood, big = (
             ("good" if one.is_real else "bad"),
             f"{(one.ratio.p99 - 1) * 100:+.0f} %".replace("-", "−"),
         )
-    between = f"95 % interval {low:+.0f} to {high:+.0f} %".replace("-", "−")
+    between = one.ratio.percent().replace("-", "−")
     return (
         f'<div class="card"><div class="suite">{html.escape(one.suite)}</div>'
         f'<div class="where">{html.escape(one.regime)} · load {one.load:g}'
@@ -174,7 +173,7 @@ def _table_row(row: Row, call: Row | None, most: str) -> str:
 def _ratio(ratio: Ratio | None) -> str:
     if ratio is None:
         return ""
-    low, high = ratio.ci95
+    low, high = ratio.interval or (0.0, 0.0)
     return f"{ratio.p99:.2f} <small>{low:.2f}–{high:.2f}</small>" if low < high else f"{ratio.p99:.2f}"
 
 

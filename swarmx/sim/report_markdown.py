@@ -60,4 +60,4 @@ def _ratio(row: Row | None) -> str:
     if row.policy == LED:
         return "1"
     led = row.vs["led"]
-    return f"{led.p99:.2f} [{led.ci95[0]:.2f}, {led.ci95[1]:.2f}]"
+    return f"{led.p99:.2f}" + (f" [{led.interval[0]:.2f}, {led.interval[1]:.2f}]" if led.interval else "")

@@ -134,10 +134,10 @@ def sentence(one: Gain, seeds: int) -> str:
     who = f"{one.policy} with {ARM_WORDS.get(one.arm, one.arm)} predictions" if one.arm else one.policy
     against = f"the best policy without predictions, {name_of(one.against)}"
     change = (one.ratio.p99 - 1) * 100
-    low, high = ((bound - 1) * 100 for bound in one.ratio.ci95)
-    between = f"95 % interval {low:+.0f} to {high:+.0f} %, {seeds} seeds"
+    between = one.ratio.percent() + (f", {seeds} seeds" if one.ratio.interval else "")
     if one.is_real:
-        between = f"95 % interval {-high:.0f} to {-low:.0f} %, {seeds} seeds"
+        low, high = ((1 - bound) * 100 for bound in one.ratio.ci95[::-1])
+        between = f"95 % interval {low:.0f} to {high:.0f} %, {seeds} seeds"
         return f"{place}, {who} cuts workflow P99 by {-change:.0f} % against {against} ({between})."
     if one.is_loss:
         return f"{place}, {who} has a workflow P99 {change:.0f} % above that of {against} ({between})."
@@ -235,5 +235,5 @@ def table(report: Report, suite: str, regime: str, width: int = 80) -> Table:
 def _with_interval(ratio: Ratio | None) -> str:
     if ratio is None:
         return ""
-    low, high = ratio.ci95
+    low, high = ratio.interval or (0.0, 0.0)
     return f"{ratio.p99:.2f} [{low:.2f}, {high:.2f}]" if low < high else f"{ratio.p99:.2f}"

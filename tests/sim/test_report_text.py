@@ -7,8 +7,9 @@ from io import StringIO
 from rich.console import Console
 
 from swarmx.sim import report_text as text
-from swarmx.sim.report import Meta, Ratio, Report, Row
+from swarmx.sim.report import NO_INTERVAL, Meta, Ratio, Report, Row
 from swarmx.sim.report_html import render
+from swarmx.sim.report_markdown import summary
 
 META = Meta(list(range(8)), "abc", {"name": "log"}, {}, {"load": "<share>"}, "swarmx evaluate", "now")
 
@@ -70,6 +71,17 @@ def test_an_interval_too_wide_to_deny_a_gain_says_so() -> None:
     told = text.verdict(report(row(text.LED, 10), late))
     assert "cannot tell" in told
     assert "nothing to gain" not in told
+
+
+def test_one_seed_states_no_interval_anywhere() -> None:
+    late = row("late", 8, "trained", led=ratio(0.8, *NO_INTERVAL))
+    shown = report(row(text.LED, 10), late)
+    told = text.verdict(shown)
+    assert "moves workflow P99 by -20 %" in told and "(one seed, no interval)" in told
+    out = StringIO()
+    Console(file=out, width=200).print(text.table(shown, "headline", "het"))
+    for given in (told, out.getvalue(), render(shown), summary(shown, regimes=("het",))):
+        assert "999" not in given and "1000000" not in given and "0.00" not in given
 
 
 def test_a_gain_too_small_to_matter_is_no_gain_even_when_its_interval_is_narrow() -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from swarmx.sim import compare
-from swarmx.sim.report import Curve, Level, Ratio, Row
+from swarmx.sim.report import NO_INTERVAL, Curve, Level, Ratio, Row
 from swarmx.sim.suites.cells import REFERENCES, Cell
 from swarmx.sim.suites.equal_cost import OURS, OURS_ARM, QUALITIES, Setting, at_equal, family
 from swarmx.sim.suites.outcome import CURVE, PARTS, Outcome
@@ -92,7 +92,7 @@ def _ratios(group: Group, groups: Grouped, level: Level) -> dict[str, Ratio]:
             continue
         mine, theirs = ([getattr(o, level) for o in groups[key]] for key in (group, other))
         p50, p95, p99 = (compare([m[i] for m in mine], [t[i] for t in theirs]) for i in (1, 2, 3))
-        low, high = max(p99.low, 1e-6), min(p99.high, 1e6)  # one seed has no interval; JSON has no infinity
+        low, high = max(p99.low, NO_INTERVAL[0]), min(p99.high, NO_INTERVAL[1])
         out[NAMED[other[4]]] = Ratio(p50.ratio, p95.ratio, p99.ratio, (low, high))
     return out
 
