@@ -31,6 +31,7 @@ from swarmx.sim.workload import poisson
 from swarmx.types import Call, CallRecord, Start
 
 SERVERS, LOAD = 4, 0.8
+NAMES = ["least_outstanding_per_speed", "central_fcfs", "late"]
 
 
 class CentralFcfs:
@@ -215,12 +216,13 @@ def large(replicas: int, calls: int) -> dict[str, float]:
     }
 
 
-def measure(calls: int, repeats: int, names: list[str], big: bool) -> dict[str, Any]:
-    """Everything this benchmark reports."""
+def run(quick: bool = False, big: bool = False) -> dict[str, Any]:
+    """Everything, as `swarmx bench simulator` prints it. big : also 1,000 replicas and 1,000,000 calls"""
+    calls, repeats = (5_000, 2) if quick else (50_000, 5)
     result: dict[str, Any] = {
         "queue": f"M/M/{SERVERS} at load {LOAD}, {calls} calls",
         "theory_mean_wait_s": round(mmc_wait_s(LOAD * SERVERS, 1.0, SERVERS), 4),
-        "race": race(calls, repeats, names),
+        "race": race(calls, repeats, NAMES),
     }
     if big:
         result["large"] = large(1000, 1_000_000)
@@ -233,9 +235,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--large", action="store_true", help="add 1,000 replicas x 1,000,000 calls")
     arguments = parser.parse_args()
-    calls, repeats = (5_000, 2) if arguments.quick else (50_000, 5)
-    names = ["least_outstanding_per_speed", "central_fcfs", "late"]
-    result = measure(calls, repeats, names, arguments.large)
+    result = run(arguments.quick, arguments.large)
     if arguments.json:
         print(json.dumps(result, indent=2))
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import sys
@@ -24,7 +25,7 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON alone.")] = False,
 ) -> None:
     """Run one benchmark: decision, simulator, predictor, ordering, adaptation, scaling, gateway, peers, ray, picker."""
-    known = sorted(p.stem for p in HOME.glob("*.py") if not p.stem.startswith("_"))
+    known = sorted(path.stem for path in HOME.glob("*.py") if not path.stem.startswith("_") and _has_run(path))
     if name == "list":
         print("\n".join(known))
         return
@@ -35,11 +36,18 @@ def bench(
     print(json.dumps(result, indent=None if as_json else 2))
 
 
+def _has_run(path: Path) -> bool:
+    """Whether a module has a `run(quick, ...)`; the others are started by themselves."""
+    functions = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+    return any(f.name == "run" and "quick" in [given.arg for given in f.args.args] for f in functions)
+
+
 def _run_of(name: str) -> Callable[..., dict[str, Any]]:
     """The `run(quick, ...)` of a benchmark module."""
     spec = importlib.util.spec_from_file_location(f"swarmx_bench_{name}", HOME / f"{name}.py")
     if spec is None or spec.loader is None:
         raise BadInput(f"{HOME / name}.py cannot be loaded")
+    sys.path.insert(0, str(HOME))  # where its helpers are
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look there
     spec.loader.exec_module(module)
