@@ -21,10 +21,10 @@ from swarmx.drift import Group, Reference
 from swarmx.errors import BadInput
 from swarmx.files import replacing_directory
 from swarmx.predict.baselines import fit_groups
-from swarmx.predict.bundle import copy_encoder, read_json, write_manifest
+from swarmx.predict.bundle import copy_encoder, write_manifest
 from swarmx.predict.features import GRAMS
 from swarmx.predict.metrics import report
-from swarmx.predict.nearness import NEAR
+from swarmx.predict.nearness import near_of
 from swarmx.predict.ridge import STRENGTHS
 from swarmx.predict.runtime import Predictor
 from swarmx.predict.targets import Targets
@@ -126,8 +126,7 @@ def retrain(job: Job, out: Path, progress: Progress = lambda what, done: None, r
         kinds = [example.type or None for example in examples]
         tables = {name: fit_groups(kinds, learned.column(name)).as_json() for name in learned.names}
         (directory / "fallback.json").write_text(json.dumps(tables) + "\n")
-        near = NEAR if read_json(directory / "encoder.json").get("tools") else 0
-        material = Material(found, embedding, learned, groups, job.weights, near)
+        material = Material(found, embedding, learned, groups, job.weights, near_of(directory))
         heads, logs = write_heads(directory, material, _fit_config(job.plan), progress)
         description = _description(learned, len(examples), notes) | heads | {"grams": job.plan.grams}
         values = np.expm1(np.maximum(logs, 0.0))
@@ -243,7 +242,7 @@ def _fit_config(plan: Plan) -> Any:
 
     return FitConfig(
         seed=plan.seed, epochs=plan.epochs, patience=plan.patience, batch=plan.batch, hidden=plan.hidden,
-        members=plan.members, left_out=plan.left_out, landmarks=plan.landmarks,
+        members=plan.members, left_out=plan.left_out, landmarks=plan.landmarks, most_landmarks=4 * plan.landmarks,
         count_landmarks=plan.count_landmarks, strengths=plan.strengths,
     )  # fmt: skip
 
@@ -275,8 +274,7 @@ def _metrics(learned: Targets, values: Array, kinds: Sequence[str | None], notes
     for t, name in enumerate(learned.names):
         observed = learned.values[:, t]
         baseline = {"per_type": fit_groups(kinds, observed).values(kinds)}
-        found = {arm: report(grid[:, t], observed, baseline) for arm, grid in zip(arms, values, strict=True)}
-        out["targets"][name] = found
+        out["targets"][name] = {a: report(grid[:, t], observed, baseline) for a, grid in zip(arms, values, strict=True)}
     return out
 
 

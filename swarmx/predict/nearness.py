@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from swarmx.predict.bundle import read_json
 from swarmx.predict.features import Features
 from swarmx.predict.tools import described
 
 Floats = NDArray[np.float32]
 NEAR = 4  # columns: the best cosine, by how much it is ahead, mean and deviation over the tools
+
+
+def near_of(directory: Path) -> int:
+    """How many columns the encoder in a model directory tells of tools: `NEAR`, or none."""
+    return NEAR if read_json(directory / "encoder.json").get("tools") else 0
 
 
 def embedded(found: Features, embed: Callable[[Sequence[str]], Floats], tools: bool) -> Floats:

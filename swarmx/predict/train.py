@@ -26,7 +26,7 @@ from swarmx.predict.evaluate import evaluate
 from swarmx.predict.features import features
 from swarmx.predict.fit import FitConfig, Progress
 from swarmx.predict.further import fit_further
-from swarmx.predict.nearness import NEAR, embedded
+from swarmx.predict.nearness import embedded, near_of
 from swarmx.predict.runtime import Predictor
 from swarmx.predict.split import groups_of, testing_rows
 from swarmx.predict.targets import Targets, targets, usable
@@ -258,17 +258,16 @@ def _fit_text(
 
     progress("embeddings", 0.0)
     copy_encoder(config.encoder or shipped(), directory)
-    about = read_json(directory / "encoder.json")
-    if taught := about.get("learned_from"):
+    if taught := read_json(directory / "encoder.json").get("learned_from"):
         notes.append(
             f"The encoder has learned from {taught}: if that is this log, the out-of-fold predictions of its training "
             "calls, and what is calibrated on them, are a little too good."
         )
     found = features(calls)
-    tools = bool(about.get("tools"))
-    embedding = embedded(found, partial(means.embed, directory), tools)
+    near = near_of(directory)
+    embedding = embedded(found, partial(means.embed, directory), near > 0)
     progress("embeddings", 1.0)
-    material = Material(found, embedding, learned, groups, near=NEAR * tools)
+    material = Material(found, embedding, learned, groups, near=near)
     description, logs = means.fit(directory, material, config.fit, progress)
     _write_out_of_fold(directory, calls, logs[0])
     if not config.plots:
