@@ -6,7 +6,7 @@ Needs torch and scipy.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +30,13 @@ Array = NDArray[np.float64]
 EMBEDDING_SCALE = 4.0
 
 
-def distinct(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def distinct(texts: Sequence[Hashable]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where each different text stands first, (U,), and how often each row's text occurs, (N,).
 
     Not numpy's `unique`: an array of texts takes four bytes for every character of the longest one in every row.
     """
     times = Counter(texts)
-    first: dict[str, int] = {}
+    first: dict[Hashable, int] = {}
     for i, text in enumerate(texts):
         first.setdefault(text, i)
     return np.array(sorted(first.values()), np.int64), np.array([times[text] for text in texts], np.int64)

@@ -51,7 +51,7 @@ def write_heads(
     weights = np.ones(len(logs)) if material.weights is None else material.weights
     export_heads(fitted.heads, directory / "heads.onnx")
     corrections, moved, own = {}, dict[str, list[list[float]]](), fitted.out_of_fold
-    repeated = distinct([f"{model} {text}" for (_, model), text in zip(found.labels, found.texts, strict=True)])[1]
+    repeated = distinct([(model, text) for (_, model), text in zip(found.labels, found.texts, strict=True)])[1]
     models, count = fitted.vocabulary.ids(found.labels)[1], len(fitted.vocabulary.models)
     for t, name in enumerate(learned.names):
         if count > 1:
