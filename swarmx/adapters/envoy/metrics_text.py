@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing")
@@ -22,7 +21,7 @@ KV_TOKENS = ("sglang:max_total_num_tokens",)
 CACHE_INFO = "vllm:cache_config_info"
 MOST_CALLS = 1_000_000
 _WANTED = (*RUNNING, *WAITING, *KV_SHARE, *KV_TOKENS, CACHE_INFO)
-_LINE = re.compile(r"\n([a-zA-Z_:][\w:]*)(?:\{(.*)\})?[ \t]+(\S+)")
+_SAMPLE = re.compile(rf"\n({'|'.join(_WANTED)})(?:\{{(.*)\}})?[ \t]+(\S+)")  # name, labels, value
 _LABEL = re.compile(r'(block_size|num_gpu_blocks)="(\d{1,12})"')
 
 
@@ -40,7 +39,7 @@ def read_load(text: str) -> Load | None:
     """The load that a metrics page reports, summed over its engines; None without a believable number of calls."""
     sums: dict[str, float] = {}
     capacity = 0
-    for match in _wanted(text):
+    for match in _SAMPLE.finditer("\n" + text):
         value = _number(match[3])
         if value is None:
             return None
@@ -56,16 +55,6 @@ def read_load(text: str) -> Load | None:
         return None
     capacity = capacity or int(_first(sums, KV_TOKENS) or 0)
     return Load(int(running), int(waiting or 0), min(_first(sums, KV_SHARE) or 0.0, 1.0), capacity or None)
-
-
-def _wanted(text: str) -> Iterator[re.Match[str]]:
-    """Samples of the wanted names: name, labels, value. Looking for them is ten times as quick as reading all lines."""
-    text = "\n" + text
-    for name in _WANTED:
-        at = -1
-        while (at := text.find(f"\n{name}", at + 1)) >= 0:
-            if (match := _LINE.match(text, at)) is not None and match[1] == name:
-                yield match
 
 
 def _first(sums: dict[str, float], names: tuple[str, ...]) -> float | None:

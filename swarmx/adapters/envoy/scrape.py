@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import aiohttp
 
 from swarmx.adapters.envoy.counters import Counters
 from swarmx.adapters.envoy.endpoints import Endpoint
@@ -19,11 +21,9 @@ from swarmx.adapters.envoy.metrics_text import Load, read_load
 from swarmx.adapters.envoy.pool import Pool
 from swarmx.types import ReplicaState
 
-if TYPE_CHECKING:
-    import httpx
-
 log = logging.getLogger(__name__)
 AT_ONCE = 32  # scrapes that run at the same time
+TOGETHER = 4  # begin at the same moment: one by one they cost half as much again, and a pick waits for four at most
 LARGE = 1_000_000_000
 
 
@@ -89,54 +89,56 @@ class Picture:
         known.failed = known.failed + 1 if failed else 0
         if known.failed >= self.rules.failed_after:
             known.closed_until_s = self.clock() + self.rules.failed_s
-            self.pool.report(self._state(self.endpoints[address], known, self.clock()))
+            self.publish([address])
 
     async def run(self) -> None:
         """Scrape for ever: endpoints in turn over each round, so that picks never wait behind all of them."""
-        import httpx
-
-        limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
-        plain = {"accept-encoding": "identity"}  # a packed page may be of any length
-        rules, asked = self.rules, dict[str, asyncio.Task[None]]()
-        async with httpx.AsyncClient(limits=limits, timeout=rules.timeout_s, headers=plain, trust_env=False) as client:
+        asked: dict[str, asyncio.Task[None]] = {}
+        async with metrics_client(self.rules.timeout_s) as client:
             gate = asyncio.Semaphore(AT_ONCE)
             try:
                 while True:
-                    self.publish()
-                    addresses = list(self.endpoints) if rules.every_s > 0 else []
-                    for address in addresses:
-                        if address not in asked or asked[address].done():  # one that hangs is asked once at a time
-                            asked[address] = asyncio.create_task(self._scrape(client, gate, address))
-                        await asyncio.sleep(rules.every_s / len(addresses))
-                    if not addresses:
-                        await asyncio.sleep(rules.every_s or 1.0)
+                    await self._round(client, gate, asked)
                     asked = {address: task for address, task in asked.items() if not task.done()}
+                    self.pool.tick()
             finally:
                 for task in asked.values():
                     task.cancel()
                 await asyncio.gather(*asked.values(), return_exceptions=True)
 
-    def publish(self) -> None:
-        """Tell the pool what is known now."""
-        for state in self.states():
-            self.pool.report(state)
-        self.pool.tick()
+    async def _round(
+        self, client: aiohttp.ClientSession, gate: asyncio.Semaphore, asked: dict[str, asyncio.Task[None]]
+    ) -> None:
+        """Tell of every endpoint and ask it, in `every_s`; one that has not answered yet is not asked again."""
+        addresses = list(self.endpoints)
+        turns = max(1, math.ceil(len(addresses) / TOGETHER))
+        for turn in range(turns):
+            together = addresses[turn::turns]
+            self.publish(together)
+            if self.rules.every_s > 0:
+                for address in [a for a in together if a not in asked or asked[a].done()]:
+                    asked[address] = asyncio.create_task(self._scrape(client, gate, address))
+            await asyncio.sleep((self.rules.every_s or 1.0) / turns)
 
-    async def _scrape(self, client: httpx.AsyncClient, gate: asyncio.Semaphore, address: str) -> None:
-        import httpx
+    def publish(self, addresses: Iterable[str]) -> None:
+        """Tell the pool what is known now of those that are still endpoints."""
+        now = self.clock()
+        for address in addresses:
+            if (e := self.endpoints.get(address)) is not None:
+                self.pool.report(self._state(e, self.known[address], now))
 
+    async def _scrape(self, client: aiohttp.ClientSession, gate: asyncio.Semaphore, address: str) -> None:
         async with gate:
             asked, ours = self.clock(), self._ours(address)
             reason, load = "", None
             try:
-                async with asyncio.timeout(self.rules.timeout_s):
-                    load = read_load(await self._page(client, address))
+                load = read_load(await self._page(client, address))
                 reason = "" if load is not None else "no_load"
-            except (TimeoutError, httpx.TimeoutException):
+            except TimeoutError:  # first, as some of them are the others too
                 reason = "timeout"
-            except httpx.ConnectError:
+            except aiohttp.ClientConnectorError:  # of a new connection; names that are not known among them
                 reason = "refused"
-            except (httpx.HTTPError, ValueError):
+            except (aiohttp.ClientError, OSError, ValueError):
                 reason = "bad_page"
         if reason:
             self.counters.add("scrape_failures", reason)
@@ -148,20 +150,20 @@ class Picture:
                 known.others = max(0, load.running + load.waiting - len(ours))
                 if load.waiting > 0 and load.running > 0:  # a queue forms only where all slots are taken
                     known.slots = load.running
-                self.pool.report(self._state(self.endpoints[address], known, self.clock()))
+                self.publish([address])
 
     def _ours(self, address: str) -> frozenset[str]:
         """Our calls there."""
         cluster = self.pool.lanes.cluster
         return cluster.on(address) if address in cluster.index else frozenset()
 
-    async def _page(self, client: httpx.AsyncClient, address: str) -> str:
+    async def _page(self, client: aiohttp.ClientSession, address: str) -> str:
         """Raises ValueError when the page is not a metrics page of acceptable length."""
-        async with client.stream("GET", f"http://{address}{self.rules.path}") as response:
-            if response.status_code != 200:
-                raise ValueError(f"HTTP {response.status_code}")
+        async with client.get(f"http://{address}{self.rules.path}", allow_redirects=False) as response:
+            if response.status != 200:
+                raise ValueError(f"HTTP {response.status}")
             body = bytearray()
-            async for piece in response.aiter_raw():
+            async for piece in response.content.iter_any():
                 body += piece
                 if len(body) > self.rules.max_bytes:
                     raise ValueError("too long")
@@ -188,3 +190,15 @@ class Picture:
             speed=e.speed,
             reported_s=now,
         )
+
+
+def metrics_client(timeout_s: float) -> aiohttp.ClientSession:
+    """For pages of servers that are not trusted: no cookies, nothing unpacked, no proxy, a page within `timeout_s`."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),  # `AT_ONCE` bounds them, before their time begins
+        timeout=aiohttp.ClientTimeout(total=timeout_s),
+        headers={"accept-encoding": "identity"},
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=False,
+    )

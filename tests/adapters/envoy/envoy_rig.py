@@ -143,9 +143,14 @@ class Rig:
 
     async def until(self, true: Any, within_s: float = 5.0) -> None:
         """Wait for something that another part of the rig is about to do."""
-        async with asyncio.timeout(within_s):
-            while not true():
-                await asyncio.sleep(0.01)
+        await until(true, within_s)
+
+
+async def until(true: Callable[[], Any], within_s: float = 5.0) -> None:
+    """Raises TimeoutError when that has not come about in time."""
+    async with asyncio.timeout(within_s):
+        while not true():
+            await asyncio.sleep(0.01)
 
 
 @dataclass(frozen=True)
