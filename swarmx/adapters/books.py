@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swarmx.scaling.demand import TERMS, PoolDemand
-
-if TYPE_CHECKING:
-    import httpx
 
 Array = NDArray[np.float64]
 Page = Mapping[str, Any]
@@ -108,14 +105,10 @@ def _sum(parts: Sequence[PoolDemand]) -> PoolDemand:
     return PoolDemand(parts[0].edges_s, mean, variance)
 
 
-async def page_at(client: httpx.AsyncClient, url: str, headers: Mapping[str, str]) -> Page | None:
-    """What a picker or gateway publishes; None for whatever goes wrong."""
-    import httpx
-
+def read_page(content: bytes) -> Page | None:
+    """What a picker or gateway publishes; None for anything else."""
     try:
-        async with asyncio.timeout(PAGE_S):
-            got = await client.get(url, headers=dict(headers))
-        page = got.json() if got.status_code == 200 and len(got.content) <= MAX_PAGE_BYTES else None
-    except (TimeoutError, httpx.HTTPError, ValueError):
+        page = json.loads(content)
+    except ValueError:
         return None
     return page if isinstance(page, dict) else None

@@ -19,6 +19,7 @@ from swarmx.adapters.envoy.counters import Counters
 from swarmx.adapters.envoy.endpoints import Endpoint
 from swarmx.adapters.envoy.metrics_text import Load, read_load
 from swarmx.adapters.envoy.pool import Pool
+from swarmx.adapters.fetch import fetch, page_client
 from swarmx.types import ReplicaState
 
 log = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ class Picture:
     async def run(self) -> None:
         """Scrape for ever: endpoints in turn over each round, so that picks never wait behind all of them."""
         asked: dict[str, asyncio.Task[None]] = {}
-        async with metrics_client(self.rules.timeout_s) as client:
+        async with page_client(self.rules.timeout_s) as client:
             gate = asyncio.Semaphore(AT_ONCE)
             try:
                 while True:
@@ -132,11 +133,12 @@ class Picture:
             asked, ours = self.clock(), self._ours(address)
             reason, load = "", None
             try:
-                load = read_load(await self._page(client, address))
+                page = await fetch(client, f"http://{address}{self.rules.path}", self.rules.max_bytes)
+                load = read_load(page.decode("utf-8", "replace"))
                 reason = "" if load is not None else "no_load"
             except TimeoutError:  # first, as some of them are the others too
                 reason = "timeout"
-            except aiohttp.ClientConnectorError:  # of a new connection; names that are not known among them
+            except aiohttp.ClientConnectorError:
                 reason = "refused"
             except (aiohttp.ClientError, OSError, ValueError):
                 reason = "bad_page"
@@ -156,18 +158,6 @@ class Picture:
         """Our calls there."""
         cluster = self.pool.lanes.cluster
         return cluster.on(address) if address in cluster.index else frozenset()
-
-    async def _page(self, client: aiohttp.ClientSession, address: str) -> str:
-        """Raises ValueError when the page is not a metrics page of acceptable length."""
-        async with client.get(f"http://{address}{self.rules.path}", allow_redirects=False) as response:
-            if response.status != 200:
-                raise ValueError(f"HTTP {response.status}")
-            body = bytearray()
-            async for piece in response.content.iter_any():
-                body += piece
-                if len(body) > self.rules.max_bytes:
-                    raise ValueError("too long")
-        return body.decode("utf-8", "replace")
 
     def _state(self, e: Endpoint, known: Known, now: float) -> ReplicaState:
         """Our calls are counted as they are now, the others as in the last report."""
@@ -190,15 +180,3 @@ class Picture:
             speed=e.speed,
             reported_s=now,
         )
-
-
-def metrics_client(timeout_s: float) -> aiohttp.ClientSession:
-    """For pages of servers that are not trusted: no cookies, nothing unpacked, no proxy, a page within `timeout_s`."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),  # `AT_ONCE` bounds them, before their time begins
-        timeout=aiohttp.ClientTimeout(total=timeout_s),
-        headers={"accept-encoding": "identity"},
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        trust_env=False,
-    )

@@ -13,8 +13,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from swarmx.adapters.books import PAGE_S, Books, Page, page_at
+import aiohttp
+
+from swarmx.adapters.books import MAX_PAGE_BYTES, PAGE_S, Books, Page, read_page
 from swarmx.adapters.envoy.pages import as_json, serve_pages
+from swarmx.adapters.fetch import fetch, page_client
 from swarmx.adapters.gateway.clock import Clock
 from swarmx.adapters.keda.server import KedaServer
 from swarmx.adapters.keda.settings import ExternalScalerSettings, PoolScaling
@@ -26,8 +29,6 @@ from swarmx.scaling.decisions import Scale, ScaleReceipt
 from swarmx.scaling.samples import PoolSample
 
 if TYPE_CHECKING:
-    import httpx
-
     from swarmx.adapters.kubernetes.scale import Workload
 
 log = logging.getLogger(__name__)
@@ -72,12 +73,12 @@ class ExternalScaler:
         stale = self.clock() - watched.seen_s > watched.settings.stale_s
         return None if stale else float(watched.decided.target)
 
-    async def look(self, client: httpx.AsyncClient, workloads: Mapping[str, Workload]) -> dict[str, Scale]:
+    async def look(self, client: aiohttp.ClientSession, workloads: Mapping[str, Workload]) -> dict[str, Scale]:
         """Ask every pool's pickers and decide; pools whose pickers are silent keep their last decision.
 
         workloads : where they are known, replicas that are ordered and not yet endpoints count as starting
         """
-        found = await asyncio.gather(*(page_at(client, url, headers) for url, headers in self.headers.items()))
+        found = await asyncio.gather(*(_page_at(client, url, headers) for url, headers in self.headers.items()))
         pages = {url: page for url, page in zip(self.headers, found, strict=True) if page is not None}
         now = self.clock()
         for url, page in pages.items():
@@ -138,11 +139,9 @@ def _awake(watched: Watched, scale: Scale, sample: PoolSample, now: float) -> Sc
 
 async def run_scaler(settings: ExternalScalerSettings, stopped: asyncio.Event) -> None:
     """Serve until `stopped` is set. Raises BadInput when direct mode meets an HPA on its target."""
-    import httpx
-
     scaler = ExternalScaler(settings)
     async with contextlib.AsyncExitStack() as stack:
-        client = await stack.enter_async_context(httpx.AsyncClient(timeout=PAGE_S, trust_env=False))
+        client = await stack.enter_async_context(page_client(PAGE_S))
         workloads = await _workloads(settings, stack)
         shown = {"/state": lambda: as_json(scaler.state()), "/receipts": lambda: as_json(scaler.receipts())}
         pages = await serve_pages(settings.metrics_listen, shown, lambda: True)
@@ -157,6 +156,14 @@ async def run_scaler(settings: ExternalScalerSettings, stopped: asyncio.Event) -
                     await _carry_out(workloads[pool], scale, settings.mode == "direct")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopped.wait(), settings.every_s)
+
+
+async def _page_at(client: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> Page | None:
+    """What a picker or gateway publishes; None for whatever goes wrong."""
+    try:
+        return read_page(await fetch(client, url, MAX_PAGE_BYTES, headers))
+    except (aiohttp.ClientError, OSError, ValueError):  # a timeout is an OSError
+        return None
 
 
 async def _carry_out(workload: Workload, scale: Scale, direct: bool) -> None:

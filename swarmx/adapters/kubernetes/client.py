@@ -1,7 +1,10 @@
-"""A light client of the Kubernetes API: get, list, watch, create and merge-patch over httpx, nothing else.
+"""A light client of the Kubernetes API: get, list, watch, create and merge-patch over aiohttp, nothing else.
 
 Credentials are a pod's own: the token is read from its file for every request, as the kubelet renews it, and a request
 that is answered 401 is tried once more with the token read again. Tokens never appear in errors or logs.
+
+Whatever keeps an answer from coming is an aiohttp.ClientError: no connection, none in time, none that is trusted, a
+connection that breaks, an answer that is no HTTP.
 """
 
 from __future__ import annotations
@@ -12,16 +15,17 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import aiohttp
 
 from swarmx.errors import BadInput
-
-if TYPE_CHECKING:
-    import httpx
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 MERGE_PATCH = "application/merge-patch+json"
 WATCH_S = 300  # the server ends a watch after so long, which is normal
+PATIENCE_S = 10.0  # for a connection, and for the next bytes of an answer
+LINE_BYTES = 8 * 2**20  # of one event at most; etcd takes objects of 1.5 MB
 Object = dict[str, Any]
 
 
@@ -34,13 +38,18 @@ class ApiError(Exception):
 
 
 class Api:
-    """token_file : None for no credentials (a proxy or an emulator); namespace : the caller's own"""
+    """token_file : None for no credentials (a proxy or an emulator); namespace : the caller's own
 
-    def __init__(self, client: httpx.AsyncClient, token_file: Path | None = None, namespace: str = "default") -> None:
+    client : of `api_client`
+    """
+
+    def __init__(
+        self, client: aiohttp.ClientSession, token_file: Path | None = None, namespace: str = "default"
+    ) -> None:
         self.client, self.token_file, self.namespace = client, token_file, namespace
 
     async def get(self, path: str, **query: str) -> Object:
-        """An object or a list. Raises ApiError, and httpx.HTTPError when the server cannot be reached."""
+        """An object or a list. Raises ApiError, and aiohttp.ClientError when the server cannot be reached."""
         return await self._call("GET", path, query)
 
     async def create(self, path: str, body: Object) -> Object:
@@ -62,18 +71,11 @@ class Api:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_S),
         }
-        for attempt in (1, 2):
-            async with self.client.stream(
-                "GET", path, params=query, headers=self._headers(), timeout=_patient()
-            ) as got:
-                if got.status_code == 401 and attempt == 1 and self.token_file is not None:
-                    continue
-                if got.status_code != 200:
-                    raise _error(got.status_code, await got.aread())
-                async for line in got.aiter_lines():
-                    if line.strip():
-                        yield _event(line)
-                return
+        patient = _timeout(WATCH_S + 30)
+        async with self._answer("GET", path, query, {}, timeout=patient, read_bufsize=LINE_BYTES // 2) as got:
+            async for line in got.content:
+                if line.strip():
+                    yield _event(line)
 
     async def _call(
         self,
@@ -83,16 +85,29 @@ class Api:
         body: Object | None = None,
         kind: str = "application/json",
     ) -> Object:
-        content = None if body is None else json.dumps(body).encode()
-        for attempt in (1, 2):
-            headers = self._headers() | ({} if content is None else {"content-type": kind})
-            got = await self.client.request(method, path, params=dict(query), content=content, headers=headers)
-            if got.status_code == 401 and attempt == 1 and self.token_file is not None:
-                continue
-            if got.status_code >= 300:
-                raise _error(got.status_code, got.content)
-            return _object(got.content)
-        raise AssertionError("unreachable")
+        data = None if body is None else json.dumps(body).encode()
+        async with self._answer(method, path, query, {"content-type": kind} if data else {}, data=data) as got:
+            return _object(await got.read())
+
+    @asynccontextmanager
+    async def _answer(
+        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], **options: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One that is good. Redirects, which would carry the token elsewhere, are none. Raises as `get`."""
+        options |= {"params": query, "allow_redirects": False}
+        try:
+            for attempt in (1, 2):
+                own = {**self._headers(), **headers}
+                async with self.client.request(method, path, headers=own, **options) as got:
+                    if got.status == 401 and attempt == 1 and self.token_file is not None:
+                        continue
+                    if got.status >= 300:
+                        raise _error(got.status, await got.read())
+                    yield got
+                    return
+        except aiohttp.ClientResponseError as problem:  # it shows all headers that were sent, the token among them
+            said = problem.message[:200]
+            raise aiohttp.ClientConnectionError(f"{method} {path}: the answer is no HTTP: {said}") from None
 
     def _headers(self) -> dict[str, str]:
         headers = {"accept": "application/json", "user-agent": "swarmx"}
@@ -101,11 +116,25 @@ class Api:
         return headers
 
 
+def api_client(url: str, trust: ssl.SSLContext | bool = True) -> aiohttp.ClientSession:
+    """To the API server at that address, past all proxies. trust : whose certificates are good"""
+    return aiohttp.ClientSession(
+        url,
+        connector=aiohttp.TCPConnector(ssl=trust),
+        timeout=_timeout(PATIENCE_S),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+    )
+
+
+def _timeout(read_s: float) -> aiohttp.ClientTimeout:
+    """Both raise ServerTimeoutError, which is a ClientError; a limit for the whole would raise another."""
+    return aiohttp.ClientTimeout(total=None, connect=PATIENCE_S, sock_read=read_s)
+
+
 @asynccontextmanager
 async def in_cluster(account: Path = ACCOUNT, environment: Mapping[str, str] | None = None) -> AsyncIterator[Api]:
     """The API of the cluster that this pod runs in. Raises BadInput outside a cluster."""
-    import httpx
-
     environment = os.environ if environment is None else environment
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (account / "token").exists():
@@ -115,14 +144,8 @@ async def in_cluster(account: Path = ACCOUNT, environment: Mapping[str, str] | N
     where = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     trust = ssl.create_default_context(cafile=str(account / "ca.crt"))
     namespace = (account / "namespace").read_text().strip()
-    async with httpx.AsyncClient(base_url=where, verify=trust, timeout=10.0, trust_env=False) as client:
+    async with api_client(where, trust) as client:
         yield Api(client, account / "token", namespace)
-
-
-def _patient() -> httpx.Timeout:
-    import httpx
-
-    return httpx.Timeout(10.0, read=WATCH_S + 30)
 
 
 def _object(content: bytes) -> Object:
@@ -135,8 +158,8 @@ def _object(content: bytes) -> Object:
     return data
 
 
-def _event(line: str) -> Object:
-    event = _object(line.encode())
+def _event(line: bytes) -> Object:
+    event = _object(line)
     if event.get("type") == "ERROR":
         status = event.get("object") or {}
         raise ApiError(

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from swarmx.adapters.books import Books, page_at
+from swarmx.adapters.books import MAX_PAGE_BYTES, PAGE_S, Books, Page, read_page
 from swarmx.adapters.envoy.pages import as_json, serve_pages
 from swarmx.adapters.ray_serve.deciding import OrByCount
 from swarmx.adapters.ray_serve.external_settings import ScaledApplication, ScaledDeployment, ServeScalerSettings
@@ -178,7 +178,7 @@ class ServeScaler:
     async def _read_books(self, now: float) -> None:
         """What live workflows will still ask for; a page that does not answer keeps its last word for a while."""
         urls = self.settings.demand
-        found = await asyncio.gather(*(page_at(self.client, url, {}) for url in urls))
+        found = await asyncio.gather(*(_page_at(self.client, url) for url in urls))
         for url, page in zip(urls, found, strict=True):
             if page is not None:
                 self.books.put(url, page, now)
@@ -193,6 +193,18 @@ class ServeScaler:
             name: {pool: asdict(scale.receipt) for pool, scale in app.decided.items() if scale.receipt}
             for name, app in self.applications.items()
         }
+
+
+async def _page_at(client: httpx.AsyncClient, url: str) -> Page | None:
+    """What a picker or gateway publishes; None for whatever goes wrong."""
+    import httpx
+
+    try:
+        async with asyncio.timeout(PAGE_S):
+            got = await client.get(url)
+    except (TimeoutError, httpx.HTTPError, ValueError):
+        return None
+    return read_page(got.content) if got.status_code == 200 and len(got.content) <= MAX_PAGE_BYTES else None
 
 
 async def run_serve_scaler(settings: ServeScalerSettings, stopped: asyncio.Event) -> None:

@@ -6,9 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from aiohttp import web
+from keda_rig import page_of, serving
 
+from swarmx.adapters.books import MAX_PAGE_BYTES, PAGE_S
+from swarmx.adapters.fetch import page_client
 from swarmx.adapters.keda.external import ExternalScaler
 from swarmx.adapters.keda.settings import ExternalScalerSettings, read_scaler_settings
 from swarmx.adapters.keda.states import sample_of
@@ -50,27 +53,28 @@ def test_nonsense_in_a_page_is_zero() -> None:
     assert (sample.replicas[0].slots, sample.replicas[0].speed) == (1, 1.0)
 
 
-def _settings(**pool: Any) -> ExternalScalerSettings:
-    one = {"sources": ["http://picker/state"], "minimum": 0, "maximum": 8, "policy": "queue_length", **pool}
+def _settings(source: str, **pool: Any) -> ExternalScalerSettings:
+    one = {"sources": [source], "minimum": 0, "maximum": 8, "policy": "queue_length", **pool}
     return ExternalScalerSettings.model_validate({"pools": {"llama": one}})
 
 
-def _client(answers: list[Any]) -> httpx.AsyncClient:
-    def answer(request: httpx.Request) -> httpx.Response:
-        said = answers.pop(0) if len(answers) > 1 else answers[0]
-        return said if isinstance(said, httpx.Response) else httpx.Response(200, json=said)
-
-    return httpx.AsyncClient(transport=httpx.MockTransport(answer))
-
-
 def test_load_wants_replicas_and_silence_holds_them() -> None:
+    bad = [
+        lambda: web.Response(status=500),
+        lambda: web.Response(text="<html>"),
+        lambda: web.Response(text="[1]"),
+        lambda: web.json_response({"synced": False}),
+        lambda: web.json_response(_page(ready=1, padding="x" * MAX_PAGE_BYTES)),
+        lambda: web.Response(status=307, headers={"location": "/elsewhere"}),
+    ]
+
     async def run() -> None:
-        scaler = ExternalScaler(_settings())
-        now = [1000.0]
-        scaler.clock = lambda: now[0]
-        assert scaler.wanted_replicas("llama") is None
-        bad = [httpx.Response(500), httpx.Response(200, text="<html>"), httpx.Response(200, json={"synced": False})]
-        async with _client([_page(ready=1, running=4, held=12), *bad]) as client:
+        first = _page(ready=1, running=4, held=12)
+        async with page_of(lambda: web.json_response(first), *bad) as url, page_client(PAGE_S) as client:
+            scaler = ExternalScaler(_settings(url))
+            now = [1000.0]
+            scaler.clock = lambda: now[0]
+            assert scaler.wanted_replicas("llama") is None
             await scaler.look(client, {})
             wanted = scaler.wanted_replicas("llama")
             assert wanted is not None and 4 <= wanted <= 8
@@ -84,13 +88,31 @@ def test_load_wants_replicas_and_silence_holds_them() -> None:
     asyncio.run(run())
 
 
+def test_a_picker_that_hangs_or_is_gone_holds_the_replicas(caplog: pytest.LogCaptureFixture) -> None:
+    async def hangs(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(60)
+        raise AssertionError("unreachable")
+
+    async def run() -> None:
+        async with serving(hangs) as url, page_client(0.1) as client:
+            assert await ExternalScaler(_settings(url)).look(client, {}) == {}
+        async with page_client(0.1) as client:
+            assert await ExternalScaler(_settings(url)).look(client, {}) == {}
+            assert await ExternalScaler(_settings("http://[::1/state")).look(client, {}) == {}
+
+    asyncio.run(run())
+    assert [r.message for r in caplog.records] == ["pool llama: no picker answers, its replicas stay"] * 3
+
+
 def test_from_zero_the_first_refused_request_wakes_the_pool() -> None:
     async def run() -> None:
-        scaler = ExternalScaler(_settings(policy="tail_demand"))
-        now = [1000.0]
-        scaler.clock = lambda: now[0]
         quiet = _page(ready=0, arrived=0, ended=0, service_s=None)
-        async with _client([quiet, {**quiet, "arrived": 3, "unserved": 3}]) as client:
+        asked = {**quiet, "arrived": 3, "unserved": 3}
+        pages = (lambda: web.json_response(quiet), lambda: web.json_response(asked))
+        async with page_of(*pages) as url, page_client(PAGE_S) as client:
+            scaler = ExternalScaler(_settings(url, policy="tail_demand"))
+            now = [1000.0]
+            scaler.clock = lambda: now[0]
             await scaler.look(client, {})
             assert scaler.wanted_replicas("llama") == 0
             now[0] += 5
@@ -109,8 +131,8 @@ def test_a_real_pickers_page_is_understood() -> None:
         near = {"listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0", "scrape": {"every_s": 0}, "notice_s": 0}
         picker = Picker(PickerSettings.model_validate({"model": "m", "replicas": rows, **near}))
         await picker.start()
-        scaler = ExternalScaler(_settings(sources=[f"http://127.0.0.1:{picker.pages_port}/state"], minimum=2))
-        async with httpx.AsyncClient() as client:
+        scaler = ExternalScaler(_settings(f"http://127.0.0.1:{picker.pages_port}/state", minimum=2))
+        async with page_client(PAGE_S) as client:
             decided = await scaler.look(client, {})
         assert decided["llama"].target == 2 == scaler.wanted_replicas("llama")
         await picker.stop()

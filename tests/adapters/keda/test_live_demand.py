@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import httpx
 import numpy as np
 import pytest
 from aiohttp import web
+from keda_rig import page_of
 
-from swarmx.adapters.books import Books, read_book
+from swarmx.adapters.books import MAX_PAGE_BYTES, PAGE_S, Books, read_book
+from swarmx.adapters.fetch import fetch, page_client
 from swarmx.adapters.gateway.access import digest
 from swarmx.adapters.gateway.gateway import Gateway
 from swarmx.adapters.gateway.listening import port_of
@@ -161,11 +162,11 @@ def test_windows_that_differ_are_not_added_up() -> None:
 
 def test_a_horizon_that_ends_before_replicas_are_ready_is_told(caplog: pytest.LogCaptureFixture) -> None:
     page = {"synced": True, "endpoints": [], **seen(a_book(), 0.0)}
-    pool = {"sources": ["http://gateway/state/write"], "maximum": 8, "cold_s": 120.0, "model": "write"}
-    scaler = ExternalScaler(ExternalScalerSettings.model_validate({"pools": {"w": pool}}))
 
     async def run() -> None:
-        async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _: httpx.Response(200, json=page))) as client:
+        async with page_of(lambda: web.json_response(page)) as url, page_client(PAGE_S) as client:
+            pool = {"sources": [url], "maximum": 8, "cold_s": 120.0, "model": "write"}
+            scaler = ExternalScaler(ExternalScalerSettings.model_validate({"pools": {"w": pool}}))
             for _ in range(2):
                 await scaler.look(client, {})
 
@@ -247,7 +248,7 @@ async def dropped(tasks: list[asyncio.Task[Any]]) -> None:
 
 def test_a_gateway_s_live_plans_order_writers_before_any_writer_arrives(tmp_path: Path) -> None:
     async def run() -> None:
-        async with replicas(2) as urls, aiohttp.ClientSession() as http, httpx.AsyncClient() as client:
+        async with replicas(2) as urls, aiohttp.ClientSession() as http, page_client(PAGE_S) as client:
             gateway = Gateway(parse_config(gateway_config(tmp_path, urls, 0, 0)).gateway())
             await gateway.start()
             scaler = ExternalScaler(
@@ -280,10 +281,11 @@ def test_a_closed_page_asks_for_the_token_and_an_unknown_pool_is_named(
         await gateway.start()
         admin = f"http://127.0.0.1:{gateway.admin_port}"
         settings = scaler_config(admin)
-        async with httpx.AsyncClient() as client:
-            assert (await client.get(f"{admin}/state/plan")).status_code == 401
-            missing = await client.get(f"{admin}/state/other", headers={"Authorization": "Bearer the-token"})
-            assert (missing.status_code, "plan, write" in missing.text) == (404, True)
+        async with page_client(PAGE_S) as client:
+            async with client.get(f"{admin}/state/plan") as answer:
+                assert answer.status == 401
+            async with client.get(f"{admin}/state/other", headers={"Authorization": "Bearer the-token"}) as answer:
+                assert (answer.status, "plan, write" in await answer.text()) == (404, True)
             closed = ExternalScaler(ExternalScalerSettings.model_validate(settings))
             assert await closed.look(client, {}) == {}
             for pool in settings["pools"].values():
@@ -320,7 +322,7 @@ def test_a_plan_picker_s_calls_order_writers_of_another_picker(tmp_path: Path) -
         scaler = ExternalScaler(ExternalScalerSettings.model_validate({"pools": pools}))
         pool = made["plan"].pool
         rides = [await pool.pick(live_plan(i, pool.clock()), None, 1.0) for i in range(4)]
-        async with httpx.AsyncClient() as client:
+        async with page_client(PAGE_S) as client:
             await scaler.look(client, {})
             assert (scaler.wanted_replicas("write") or 0) >= 3
             for ride in rides:
@@ -343,19 +345,19 @@ def free_port() -> int:
 def test_gateway_and_external_scaler_as_processes_of_their_own(tmp_path: Path) -> None:
     port, admin, page, keda = (free_port() for _ in range(4))
 
-    async def wanted(client: httpx.AsyncClient, pool: str) -> float:
+    async def wanted(client: aiohttp.ClientSession, pool: str) -> float:
         async with asyncio.timeout(STARTS_S):
             while True:
                 try:
-                    found = (await client.get(f"http://127.0.0.1:{page}/state")).json()[pool]["wanted"]
-                    if found is not None:
-                        return float(found)
-                except (httpx.HTTPError, KeyError):
+                    found = json.loads(await fetch(client, f"http://127.0.0.1:{page}/state", MAX_PAGE_BYTES))
+                    if found[pool]["wanted"] is not None:
+                        return float(found[pool]["wanted"])
+                except (aiohttp.ClientError, TimeoutError, KeyError):
                     pass
                 await asyncio.sleep(0.1)
 
     async def run() -> None:
-        async with replicas(2) as urls, aiohttp.ClientSession() as http, httpx.AsyncClient() as client:
+        async with replicas(2) as urls, aiohttp.ClientSession() as http, page_client(PAGE_S) as client:
             (tmp_path / "gateway.yaml").write_text(gateway_config(tmp_path, urls, port, admin))
             listens = {"listen": f"127.0.0.1:{keda}", "metrics_listen": f"127.0.0.1:{page}", "every_s": 0.2}
             (tmp_path / "scaler.yaml").write_text(json.dumps(scaler_config(f"http://127.0.0.1:{admin}", **listens)))
@@ -370,7 +372,7 @@ def test_gateway_and_external_scaler_as_processes_of_their_own(tmp_path: Path) -
                 async with asyncio.timeout(STARTS_S):
                     while await wanted(client, "write") < 3:
                         await asyncio.sleep(0.1)
-                state = (await client.get(f"http://127.0.0.1:{admin}/state/write")).json()
+                state = json.loads(await fetch(client, f"http://127.0.0.1:{admin}/state/write", MAX_PAGE_BYTES))
                 assert state["arrived"] == 0
                 await dropped(calls)
             finally:

@@ -6,9 +6,9 @@ import asyncio
 import logging
 from pathlib import Path
 
-import httpx
 import pytest
-from k8s_rig import PODS, cluster, pod, status, until
+from aiohttp import web
+from k8s_rig import PODS, Asked, Cut, cluster, pod, status, until
 
 from swarmx.adapters.kubernetes.client import Api, ApiError, in_cluster
 from swarmx.adapters.kubernetes.follow import follow
@@ -33,7 +33,7 @@ def test_a_renewed_token_is_read_again_after_401(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old")
 
-    def expired(request: httpx.Request) -> httpx.Response | None:
+    def expired(request: Asked) -> web.Response | None:
         if request.headers["authorization"] == "Bearer old":
             token.write_text("new\n")  # as the kubelet does
             return status(401, "Unauthorized")
@@ -90,11 +90,11 @@ def test_a_broken_watch_leads_to_a_new_list_and_loses_nothing(how: str, caplog: 
     caplog.set_level(logging.CRITICAL)
     broken = {
         "status": lambda: status(410, "Expired"),
-        "event": lambda: httpx.Response(
-            200, text='{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}\n'
+        "event": lambda: web.Response(
+            text='{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}\n'
         ),
-        "cut": lambda: httpx.Response(200, stream=_Cut()),
-        "garbage": lambda: httpx.Response(200, text="not json\n"),
+        "cut": Cut,
+        "garbage": lambda: web.Response(text="not json\n"),
         "server error": lambda: status(500, "InternalError"),
     }[how]
 
@@ -103,8 +103,8 @@ def test_a_broken_watch_leads_to_a_new_list_and_loses_nothing(how: str, caplog: 
             await api.create(PATH, pod("a", "10.0.0.1"))
             breaks = [2]
 
-            def disturb(request: httpx.Request) -> httpx.Response | None:
-                if request.url.params.get("watch") and breaks[0] > 0:
+            def disturb(request: Asked) -> web.Response | None:
+                if request.query.get("watch") and breaks[0] > 0:
                     breaks[0] -= 1
                     return broken()
                 return None
@@ -116,16 +116,10 @@ def test_a_broken_watch_leads_to_a_new_list_and_loses_nothing(how: str, caplog: 
             await api.create(PATH, pod("b", "10.0.0.2"))
             await until(lambda: told[-1] == {"a", "b"})
             assert all(names for names in told)  # never empty on the way
-            assert sum(1 for r in line.seen if r.method == "GET" and not r.url.params.get("watch")) >= 3
+            assert sum(1 for r in line.seen if r.method == "GET" and not r.query.get("watch")) >= 3
             task.cancel()
 
     asyncio.run(run())
-
-
-class _Cut(httpx.AsyncByteStream):
-    async def __aiter__(self):  # type: ignore[no-untyped-def]
-        yield b'{"type": "ADDED", "obj'
-        raise httpx.ReadError("connection reset")
 
 
 def test_a_server_that_cannot_be_reached_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -135,8 +129,8 @@ def test_a_server_that_cannot_be_reached_changes_nothing(caplog: pytest.LogCaptu
         async with cluster() as (_, api, line):
             await api.create(PATH, pod("a", "10.0.0.1"))
 
-            def unreachable(request: httpx.Request) -> None:
-                raise httpx.ConnectError("refused")
+            def unreachable(request: Asked) -> None:
+                raise ConnectionResetError
 
             line.disturb = unreachable
             told: list[set[str]] = []

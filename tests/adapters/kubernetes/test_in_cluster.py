@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import httpx
 import pytest
 import yaml
-from k8s_rig import Line, cluster, pod, until
+from k8s_rig import Line, cluster, connected, pod, until
 
 from swarmx.adapters.envoy.messages import NOT_SERVING, PROCESS, SERVING, pb
 from swarmx.adapters.envoy.picker import Picker
@@ -47,9 +46,9 @@ def used(lines: list[Line]) -> set[tuple[str, str]]:
     """(resource, verb) of every request, as a Role names them."""
     found = set()
     for request in [request for line in lines for request in line.seen]:
-        resource, _, name = request.url.path.partition("/namespaces/default/")[2].partition("/")
+        resource, _, name = request.path.partition("/namespaces/default/")[2].partition("/")
         verb = {"POST": "create", "PATCH": "patch", "GET": "get" if name else "list"}[request.method]
-        found.add((resource, "watch" if request.url.params.get("watch") else verb))
+        found.add((resource, "watch" if request.query.get("watch") else verb))
     return found
 
 
@@ -64,13 +63,13 @@ def test_the_owner_is_known_everywhere_and_hands_over_within_its_rights(monkeypa
     lines: list[Line] = []
 
     async def run() -> None:
-        async with cluster() as (_, api, _line):
+        async with cluster() as (_, api, line):
 
             @asynccontextmanager
             async def here(*_: Any) -> AsyncIterator[Api]:
-                lines.append(Line())
-                async with httpx.AsyncClient(base_url=api.client.base_url, transport=lines[-1]) as http:
-                    yield Api(http, None, "default")
+                async with connected(line.target) as (own, its):
+                    lines.append(its)
+                    yield own
 
             monkeypatch.setattr(client, "in_cluster", here)
             spec = {"selector": {"matchLabels": {"app": "llm"}}, "targetPorts": [{"number": 8000}]}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-import httpx
 import kmock
+from aiohttp import web
 from k8s_rig import cluster, until
 
 from swarmx.adapters.kubernetes.objectives import priorities_of, watch_objectives
@@ -53,7 +53,7 @@ def test_priorities_are_followed_through_their_changes() -> None:
 def test_a_cluster_without_the_kind_is_asked_once() -> None:
     async def run() -> None:
         async with cluster() as (_, api, line):
-            line.disturb = lambda request: httpx.Response(404, json={"kind": "Status", "code": 404})
+            line.disturb = lambda request: web.json_response({"kind": "Status", "code": 404}, status=404)
             await asyncio.wait_for(watch_objectives(api, "llm", "default", lambda found: None), 5)
             assert len(line.seen) == 1
 

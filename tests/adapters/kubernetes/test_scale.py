@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
 import kmock
 import pytest
-from k8s_rig import HPAS, PODS, Line, cluster, pod, status
+from aiohttp import web
+from k8s_rig import HPAS, PODS, Asked, Line, cluster, pod, status
 
 from swarmx.adapters.kubernetes.scale import COST, DRAIN, Workload
 from swarmx.errors import BadInput
@@ -43,7 +43,7 @@ def test_more_replicas_are_ordered_on_top_of_those_that_drain() -> None:
             await target.carry_out(Scale("p", 4, add={"default": 3}))
             assert now["replicas"] == 5
             sent = line.seen[-1]
-            assert sent.url.path.endswith("/deployments/llm/scale")
+            assert sent.path.endswith("/deployments/llm/scale")
             assert sent.headers["content-type"] == "application/merge-patch+json"
 
     asyncio.run(run())
@@ -90,7 +90,7 @@ def test_a_conflict_is_tried_once_more() -> None:
         async with workload(2) as (target, now, line, _):
             conflicts = [1]
 
-            def disturb(request: httpx.Request) -> httpx.Response | None:
+            def disturb(request: Asked) -> web.Response | None:
                 if request.method == "PATCH" and conflicts:
                     conflicts.pop()
                     return status(409, "Conflict")
