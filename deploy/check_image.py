@@ -55,8 +55,8 @@ def runtime_stage(wheel: Path, out: Path) -> tuple[Path, Path]:
     run(*pip, "install", "-q", "--no-cache-dir", "--no-compile", f"{wheel}[k8s]")
     run(*pip, "uninstall", "-q", "-y", "hf-xet")
     site = next((out / "env" / "lib").glob("python3*")) / "site-packages"
-    for folder in [p for p in site.rglob("tests") if p.is_dir()]:
-        shutil.rmtree(folder, ignore_errors=True)
+    for removal in re.findall(r"^    && (find \. .+) \\$", (HERE / "Dockerfile").read_text(), re.MULTILINE):
+        subprocess.run(removal, shell=True, check=True, cwd=site)
     return python, site
 
 
