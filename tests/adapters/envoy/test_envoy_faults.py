@@ -53,7 +53,7 @@ def test_failed_calls_in_a_row_take_an_endpoint_out_for_a_while() -> None:
             replies = [await r.post({"prompt": "x"}) for _ in range(4)]
             assert {reply.backend for reply in replies} == {"b2"}
             r.picker.picture.known[bad.address].closed_until_s = 0.0
-            r.picker.picture.publish()
+            r.picker.picture.publish([bad.address])
             assert {(await r.post({"prompt": "x"})).backend for _ in range(2)} == {"b1", "b2"}
 
     asyncio.run(run())
