@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from swarmx.predict.features import features
 from swarmx.quantiles import LEVELS, QuantileGrid
 from swarmx.scheduler import Scheduler
 from swarmx.types import Call, CallRecord, Prediction, ReplicaState, Start
@@ -20,7 +21,7 @@ REPLICAS = ("rehearsal-a", "rehearsal-b")
 
 
 def rehearse(scheduler: Scheduler, name: str = "rehearsal") -> None:
-    """Play predicted calls through a scheduler that serves nobody. name : begins their ids"""
+    """Play predicted calls through a scheduler that serves nobody, and read a prompt. name : begins the calls' ids"""
     large, small = (ReplicaState(replica, "rehearsal", slots=2) for replica in REPLICAS)
     scheduler.replicas_changed([large, replace(small, context_tokens=LONG)], 0.0)
     said = Prediction(QuantileGrid(LEVELS, np.linspace(1.0, 2 * TOKENS, len(LEVELS))), "neural")
@@ -39,3 +40,4 @@ def rehearse(scheduler: Scheduler, name: str = "rehearsal") -> None:
             decisions = scheduler.finished(record, now + 0.4)
             running += [decision.call_id for decision in decisions if isinstance(decision, Start)]
         scheduler.tick(now + 1.0)
+    features([Call(name, "rehearsal", 0.0, "user: Read it once.")])

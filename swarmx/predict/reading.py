@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swarmx.predict.cache import ByteCache
+from swarmx.predict.kernel_text import CODE, distinct, frequent, scan
 from swarmx.predict.text import HEAD_CHARS
 from swarmx.predict.tools import stems
 
@@ -28,9 +29,8 @@ WITHIN = 200  # characters behind such a place in which it is looked for
 BUCKETS = 16384  # hashed n-grams; on real function-calling prompts 2,048 lost 0.03 R2, 65,536 won 0.005
 GRAMS = 192  # n-grams kept of one prompt, most frequent first
 WORDS = 512  # words read of one prompt, half from each end
-PLACE_BITS = 10  # 1,024 places are more than there are words and pairs together
-PLACE = (1 << PLACE_BITS) - 1
-LOGS = np.log(np.maximum(np.arange(PLACE + 1), 1)).astype(np.float32)
+WEIGHTS = 1 + np.log(np.maximum(np.arange(2 * WORDS), 1)).astype(np.float32)  # of what occurs so many times
+NONE = np.zeros((2, 0), np.uint32)
 ROLES = ("system", "developer", "user", "assistant", "tool")  # turns begin so, as `text_of` writes messages
 
 _seam = re.compile(r"(?<=\n)|(?<=\s)(?=[A-Za-z])")
@@ -40,7 +40,6 @@ _number = re.compile(r"\d+(?:[.,]\d+)*")
 _mark = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s", re.MULTILINE)
 _first_mark = re.compile(r"[^\S\n]*(?:[-*•]|\d+[.)])\s")
 _sentence = re.compile(r"[.!?](?:\s|$)")
-_CODE = "{}<>=;()[]`|\\"
 
 
 class Signs(NamedTuple):
@@ -66,29 +65,29 @@ class Signs(NamedTuple):
 
 
 class Piece:
-    """One stretch of text, read. signs : its own; words : of it, in lower case, UTF-8"""
+    """One stretch of text, read. signs : its own
+
+    hashes : (2, W) uint32, CRC-32 of each of its W words in lower case, in UTF-8, and of that with the word before it
+        and a blank in front; the first has none before it, 0
+    """
 
     def __init__(self, text: str) -> None:
-        words = _word.findall(text)
         self.text = text
-        self.words: list[bytes] = " ".join(words).lower().encode("utf-8", "replace").split(b" ") if words else []
-        self.signs = Signs(
-            len(words), len("".join(words)), len(_number.findall(text)), text.count(","), text.count("?"),
-            text.count(":"), text.count('"') + text.count("'"), text.count("\n"), len(_mark.findall(text)),
-            sum(map(text.count, _CODE)), len(_sentence.findall(text)), sum([word[0].isupper() for word in words]),
-            0 if text.isascii() else sum(ord(c) > 127 for c in text),
-        )  # fmt: skip
+        self._read = scanned = _plain(text) if text.isascii() else _any(text)
+        self.signs, self.hashes = scanned.signs, scanned.hashes
 
-    @cached_property
-    def hashes(self) -> tuple[Hashes, Hashes]:
-        """CRC-32 of each word, (n,), and of it with the one before it and a blank between; the first has none, 0."""
-        singles = list(map(zlib.crc32, self.words))
-        after = map(zlib.crc32, [b" " + word for word in self.words[1:]], singles)
-        return np.array(singles, np.uint32), np.array([0, *after][: len(singles)], np.uint32)
+    def word(self, place: int) -> bytes:
+        """In lower case, UTF-8."""
+        words = self._read.words
+        if isinstance(words, list):
+            return words[place]
+        start, end = words[:, place]
+        return self.text[start:end].lower().encode()
 
-    @cached_property
-    def distinct(self) -> frozenset[bytes]:
-        return frozenset(self.words)
+    @property
+    def count(self) -> int:
+        """Of its words."""
+        return len(self.hashes[0])
 
     @cached_property
     def stems(self) -> frozenset[str]:
@@ -97,7 +96,35 @@ class Piece:
     @property
     def bytes(self) -> int:
         """About what it takes in memory."""
-        return 600 + len(self.text) + 80 * len(self.words)
+        return 900 + len(self.text) + (16 if self.text.isascii() else 60) * self.count
+
+
+class Scanned(NamedTuple):
+    """words : themselves, or where they start and end, (2, W)"""
+
+    signs: Signs
+    hashes: Hashes
+    words: list[bytes] | NDArray[np.int32]
+
+
+def _plain(text: str) -> Scanned:
+    """ASCII, compiled; the same as `_any`."""
+    counts, bounds, hashes = scan(np.frombuffer(text.encode(), np.uint8))
+    return Scanned(Signs(*counts.tolist()), hashes, bounds)
+
+
+def _any(text: str) -> Scanned:
+    found = _word.findall(text)
+    words = " ".join(found).lower().encode("utf-8", "replace").split(b" ") if found else []
+    signs = Signs(
+        len(found), len("".join(found)), len(_number.findall(text)), text.count(","), text.count("?"),
+        text.count(":"), text.count('"') + text.count("'"), text.count("\n"), len(_mark.findall(text)),
+        sum(map(text.count, CODE)), len(_sentence.findall(text)), sum([word[0].isupper() for word in found]),
+        0 if text.isascii() else sum(ord(c) > 127 for c in text),
+    )  # fmt: skip
+    alone = list(map(zlib.crc32, words))
+    after = [0, *map(zlib.crc32, [b" " + word for word in words[1:]], alone)][: len(words)]
+    return Scanned(signs, np.array([alone, after], np.uint32), words)
 
 
 def pieces_of(
@@ -152,9 +179,9 @@ def text_counts(before: Sequence[Piece], last: Sequence[Piece], characters: int,
     own = Signs.total([piece.signs for piece in last])
     whole = Signs.total([own, *(piece.signs for piece in before)])
     marks = whole.marks - bool(before and _first_mark.match(last[0].text if last else ""))  # no line begins there
-    distinct = len(frozenset().union(*(piece.distinct for piece in (*before, *last))))
+    different = distinct(np.concatenate([NONE[0], *(piece.hashes[0] for piece in (*before, *last))]))  # by their CRC-32
     found = [
-        characters, whole.words, distinct, whole.letters / max(whole.words, 1), whole.numbers, whole.commas,
+        characters, whole.words, different, whole.letters / max(whole.words, 1), whole.numbers, whole.commas,
         whole.questions, whole.colons, whole.quotes, whole.breaks + 1, marks, whole.code, whole.sentences,
         whole.capitals, whole.non_ascii,
         sum(len(piece.text) for piece in last), own.words, own.breaks + 1, own.marks, own.questions, own.commas,
@@ -165,36 +192,18 @@ def text_counts(before: Sequence[Piece], last: Sequence[Piece], characters: int,
 
 def grams(pieces: Sequence[Piece]) -> tuple[NDArray[np.int64], Floats]:
     """Buckets of words and word pairs and 1 + log(frequency) of each, at most `GRAMS`, the most frequent ones first."""
-    hashes = _hashes(_ends(pieces))
-    if not len(hashes):
-        return np.zeros(0, np.int64), np.zeros(0, np.float32)
-    places = np.arange(len(hashes))
-    keys = (hashes.astype(np.int64) << PLACE_BITS) | places  # one sort of plain numbers, twice: the fastest
-    keys.sort()
-    found = keys >> PLACE_BITS
-    starts = np.concatenate((found[:1] == found[:1], found[1:] != found[:-1])).nonzero()[0]
-    times = np.concatenate((starts[1:], [len(found)])) - starts
-    best = ((PLACE - times) << PLACE_BITS) | (keys[starts] & PLACE)  # of equally frequent ones those that come first
-    best.sort()
-    best = best[:GRAMS]
-    ids = hashes[best & PLACE].astype(np.int64) % BUCKETS
-    weights = 1 + LOGS[PLACE - (best >> PLACE_BITS)]
-    if len(set(ids.tolist())) == len(ids):
-        return ids, weights
-    bag: dict[int, float] = {}
-    for bucket, weight in zip(ids.tolist(), weights.tolist(), strict=True):
-        bag[bucket] = bag.get(bucket, 0.0) + weight
-    return np.array(list(bag), np.int64), np.array(list(bag.values()), np.float32)
+    ids, weights = frequent(_hashes(_ends(pieces)), GRAMS, BUCKETS, WEIGHTS)
+    return ids, weights
 
 
 def _ends(pieces: Sequence[Piece]) -> list[tuple[Piece, int, int]]:
     """Pieces with the stretch of their words that is read: all, or `WORDS` / 2 from each end."""
-    total = sum([len(piece.words) for piece in pieces])
+    total = sum([piece.count for piece in pieces])
     if total <= WORDS:
-        return [(piece, 0, len(piece.words)) for piece in pieces if piece.words]
+        return [(piece, 0, piece.count) for piece in pieces if piece.count]
     out, at, late = [], 0, total - WORDS // 2
     for piece in pieces:
-        n = len(piece.words)
+        n = piece.count
         if at < WORDS // 2 and n:
             out.append((piece, 0, min(n, WORDS // 2 - at)))
         if at + n > late and n:
@@ -204,12 +213,11 @@ def _ends(pieces: Sequence[Piece]) -> list[tuple[Piece, int, int]]:
 
 
 def _hashes(ends: Sequence[tuple[Piece, int, int]]) -> Hashes:
-    """Hashes of the words read and then of the pairs of them, (2 n - 1,)."""
-    singles = np.concatenate([piece.hashes[0][a:b] for piece, a, b in ends] or [np.zeros(0, np.uint32)])
-    pairs = np.concatenate([piece.hashes[1][a:b] for piece, a, b in ends] or [np.zeros(0, np.uint32)])
+    """Hashes of the n words read and then of the pairs of them, (2 n - 1,)."""
+    alone, after = np.concatenate([NONE, *(piece.hashes[:, a:b] for piece, a, b in ends)], axis=1)
     at = 0
     for piece, a, b in ends:
         if at:
-            pairs[at] = zlib.crc32(b" " + piece.words[a], int(singles[at - 1]))
+            after[at] = zlib.crc32(b" " + piece.word(a), int(alone[at - 1]))
         at += b - a
-    return np.concatenate((singles, pairs[1:]))
+    return np.concatenate((alone, after[1:]))

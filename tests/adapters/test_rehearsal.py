@@ -12,10 +12,12 @@ PROBE = """
 import sys
 from swarmx.adapters.{adapter}.warm import warm_up
 from swarmx.adapters.settings import SchedulerSettings
+from swarmx.predict.features import features
 from swarmx.sim.suites.batched import BATCHED
 from swarmx.sim.suites.cells import Cell
 from swarmx.sim.suites.material import Material
 from swarmx.sim.suites.prefix import PREFIX
+from swarmx.types import Call
 
 def compiled():
     found = [v for m in list(sys.modules.values()) if m.__name__.startswith("swarmx") for v in vars(m).values()]
@@ -26,6 +28,8 @@ before = compiled()
 for suite, regime in ((BATCHED, "het_b32"), (BATCHED, "het_kv"), (PREFIX, "agents_het")):
     cell = Cell(suite.name, suite.name, regime, 0.8, {preset!r}, "calibrated", 1, 40)
     suite.outcome(Material("made", (), {{}}, (), None, ""), cell)
+for text in ("", "a", "system: x\\nuser: 1. one, two\\n" * 400, "Größe ist 3,5 – so?"):
+    features([Call("c", "m", 0.0, text)])
 assert len(before) > 5, before
 print(sorted(compiled() - before))
 """

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 import zlib
 from collections import Counter
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from swarmx.predict import reading
 from swarmx.predict.cache import ByteCache
 from swarmx.predict.features import Memory, features
 from swarmx.predict.reading import BUCKETS, GRAMS, Piece, Signs, cuts, grams, last_turn, pieces_of, text_counts
@@ -27,6 +29,24 @@ TEXTS = st.tuples(st.lists(st.sampled_from(PARTS), max_size=40), st.sampled_from
 )
 
 
+PLAIN = st.text(st.sampled_from(" \n\t\x1c\x1f\x0b.,;:!?-*()[]{}|\\`'\"_=<>0123aAbBzZ") | st.characters(codec="ascii"))
+
+
+def words_of(text: str) -> list[bytes]:
+    """Words in lower case, one by one."""
+    return [word.lower().encode() for word in re.findall(r"[^\W_]+", text)]
+
+
+@given(PLAIN | st.lists(st.sampled_from([part for part in PARTS if part.isascii()]), max_size=60).map("".join))
+@example("1.2,3 4. \n\n 5) 6.\n- \n-\n*\t* x\n   \n7.7. a1b")
+def test_compiled_reading_of_plain_text_finds_what_the_expressions_find(text: str) -> None:
+    quick, slow = reading._plain(text), reading._any(text)
+    assert quick.signs == slow.signs
+    np.testing.assert_array_equal(quick.hashes, slow.hashes)
+    piece = Piece(text)
+    assert [piece.word(i) for i in range(piece.count)] == slow.words == words_of(text)
+
+
 @given(TEXTS)
 def test_pieces_add_up_to_the_whole(text: str) -> None:
     clipped = clip(text)
@@ -38,8 +58,9 @@ def test_pieces_add_up_to_the_whole(text: str) -> None:
     found = np.expm1(text_counts(before, last, len(text), len(turns)))
     signs = whole.signs
     wanted = [
-        len(text), signs.words, len(set(whole.words)), signs.letters / max(signs.words, 1), signs.numbers, signs.commas,
-        signs.questions, signs.colons, signs.quotes, signs.breaks + 1, signs.marks, signs.code, signs.sentences,
+        len(text), signs.words, len(set(words_of(clipped))), signs.letters / max(signs.words, 1), signs.numbers,
+        signs.commas, signs.questions, signs.colons, signs.quotes, signs.breaks + 1, signs.marks, signs.code,
+        signs.sentences,
         signs.capitals, signs.non_ascii, len(clipped) - begins, own.signs.words,
     ]  # fmt: skip
     np.testing.assert_allclose(found[: len(wanted)], wanted, rtol=1e-4)  # float32 logarithms
@@ -47,7 +68,7 @@ def test_pieces_add_up_to_the_whole(text: str) -> None:
 
 @given(TEXTS)
 def test_grams_are_the_most_frequent_words_and_pairs(text: str) -> None:
-    words = Piece(text).words
+    words = words_of(text)
     words = words if len(words) <= 512 else words[:256] + words[-256:]
     times = Counter(words)
     times.update(b"%s %s" % pair for pair in pairwise(words))

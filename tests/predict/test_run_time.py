@@ -249,6 +249,7 @@ def test_one_thread_means_one_and_four_mean_three_more_for_each_graph() -> None:
         "import os, numpy, onnxruntime, tokenizers; from swarmx.predict.runtime import Predictor;"
         "from swarmx.predict.bundle import shipped; from swarmx.types import Call; counts = [];"
         "count = lambda: counts.append(len(os.listdir('/proc/self/task')));"
+        "from swarmx.predict.features import features; features([Call('w', 'm', 0.0, 'read')]);"  # numba loads a BLAS
         "count(); p = Predictor.load(shipped(), threads=1);"
         "p.predict([Call(str(i), 'm', 0.0, f'word {i} ' * 400) for i in range(40)]); count();"
         "p = Predictor.load(shipped(), threads=4); count(); print(*counts)"
