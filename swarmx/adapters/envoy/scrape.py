@@ -24,7 +24,7 @@ from swarmx.types import ReplicaState
 
 log = logging.getLogger(__name__)
 AT_ONCE = 32  # scrapes that run at the same time
-TOGETHER = 4  # begin at the same moment: one by one they cost half as much again, and a pick waits for four at most
+TOGETHER = 4  # begin at the same moment; one by one they cost half as much again, and delay picks twice as much
 LARGE = 1_000_000_000
 
 
