@@ -1,6 +1,7 @@
 """The endpoint picker behind a real Envoy: cost per pick, added latency, and what its choices are worth.
 
     python benchmarks/picker.py [--quick] [--json] [--preset late,push] [--trained] [--load 0.9] [--slots 1] [--seeds 4]
+        [--cost]
 
 Everything runs on this machine: emulated engines in one process, Envoy with one thread, the picker in one process,
 the client here. Two floors are measured in the same run, in blocks that alternate with the picker's: Envoy's own
@@ -11,155 +12,38 @@ the picker's process: what saturates one core; `picks_per_wall_s` is what came t
 the same cores. The third part sends one seeded agent workload through Envoy's round robin, its least_request and
 the picker over a heterogeneous pool: without a predictor, and with `--trained` also with one that has learned from
 earlier prompts of the same kind; then the added latency is also that of a picker that predicts. Several seeds are
-sent one after the other, all routers each, and their workflows counted together.
+sent one after the other, all routers each, and their workflows counted together. `at_rest_cpu` is the share of a core
+that a picker of 8 and of 100 endpoints uses while nobody asks it; `--cost` stops after that.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import functools
 import itertools
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 import _http_suite as suite
-from _picker_front import IDLE, Front, front, page, ready_engines
+from _picker_cost import SEED, cost
+from _picker_front import front, ready_engines
+from _picker_rest import at_rest
 from _virtual import interval
 
-from swarmx.adapters.envoy.bootstrap import Answers, Balance
+from swarmx.adapters.envoy.bootstrap import Balance
 from swarmx.presets import PRESETS
 
-LOAD, SCALE, SEED = 0.75, 2.0, 11
+LOAD, SCALE = 0.75, 2.0
+ENDPOINTS = (8, 100)  # of the pickers whose rest is measured
 STALLED_S, ATTEMPTS = 0.25, 3  # an arm in which the client itself sent late is measured again
 TRAINED = "_trained"  # ends the name of an arm with a predictor
-
-
-async def _picks(pages: str) -> float:
-    text = await page(f"{pages}/metrics")
-    return next(float(row.split()[1]) for row in text.splitlines() if row.startswith("swarmx_picker_picks_total"))
-
-
-# ---- cost ----
-
-
-async def saturate(at: Front, seconds: float, clients: int = 24) -> tuple[int, int]:
-    """(answered with 200, failed) by clients that send one request after the other."""
-    until, counts = time.monotonic() + seconds, [0, 0]
-
-    async def client(http: aiohttp.ClientSession) -> None:
-        while time.monotonic() < until:
-            counts[0 if await _send(http, at.url) is not None else 1] += 1
-
-    async with _session() as http:
-        await asyncio.gather(*(client(http) for _ in range(clients)))
-    return counts[0], counts[1]
-
-
-async def at_rate(at: Front, seconds: float, rate_per_s: float, seed: int) -> tuple[list[float], int]:
-    """(latencies in s, failed) of Poisson arrivals."""
-    rng, begin, tasks = np.random.default_rng(seed), time.monotonic(), []
-    due = np.cumsum(rng.exponential(1 / rate_per_s, int(seconds * rate_per_s)))
-    async with _session() as http:
-        for at_s in due:
-            await asyncio.sleep(max(0.0, begin + at_s - time.monotonic()))
-            tasks.append(asyncio.create_task(_send(http, at.url)))
-        took = await asyncio.gather(*tasks)
-    return [t for t in took if t is not None], sum(t is None for t in took)
-
-
-@functools.cache
-def _bodies(count: int = 5000) -> list[bytes]:
-    """Requests of 2 kB with prompts that differ from their first words on."""
-    rng = np.random.default_rng(SEED)
-    sentences = [suite.a_prompt(rng) for _ in range(1000)]
-    texts = (" ".join((suite.a_prompt(rng), *rng.choice(sentences, 29))) for _ in range(count))
-    return [json.dumps({"model": "mock", "max_tokens": 1, "messages": [{"role": "user", "content": t}]}).encode()
-            for t in texts]  # fmt: skip
-
-
-async def _send(http: aiohttp.ClientSession, url: str) -> float | None:
-    body = next(_next_body)
-    began = time.perf_counter()
-    try:
-        async with http.post(
-            f"{url}/v1/chat/completions", data=body, headers={"content-type": "application/json"}
-        ) as a:
-            await a.read()
-            return time.perf_counter() - began if a.status == 200 else None
-    except (aiohttp.ClientError, OSError):
-        return None
-
-
-_next_body = itertools.chain.from_iterable(_bodies() for _ in itertools.repeat(None))
-
-
-def _session() -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=60))
-
-
-async def cost(folder: Path, quick: bool, model: Path | None) -> dict[str, Any]:
-    """Throughput and added latency over engines that answer at once."""
-    blocks, seconds = (3, 4.0) if quick else (6, 10.0)
-    arms: dict[str, tuple[Balance, str, Path | None, Answers]] = {
-        "floor": ("round_robin", "", None, "watched"),
-        IDLE: ("picker", IDLE, None, "watched"),
-        "ours": ("picker", "push", None, "watched"),
-        "inline": ("picker", "push", None, "body"),
-    }
-    if model is not None:
-        arms["predicting"] = ("picker", "push", model, "watched")
-    count = len(suite.SPEEDS)
-    ports = suite.free_ports(count + 4 * len(arms))
-    took: dict[str, list[float]] = {name: [] for name in arms}
-    failed = 0
-    async with contextlib.AsyncExitStack() as stack:
-        group = stack.enter_context(suite.processes(folder))
-        suite.start_mocks(group, ports[:count], 1.0, instant=True)
-        await ready_engines(ports[:count])
-        fronts = {
-            name: await stack.enter_async_context(front(group, ports[:count], ports[at : at + 4], *arm))
-            for at, (name, arm) in zip(range(count, len(ports), 4), arms.items(), strict=True)
-        }
-        ours = fronts["ours"]
-        assert ours.picker_pid is not None
-        await saturate(ours, 2.0)
-        picks, cpu, wall = await _picks(ours.pages), suite.cpu_s(ours.picker_pid), time.monotonic()
-        _, lost = await saturate(ours, seconds * 2)
-        picks, cpu, wall = (
-            await _picks(ours.pages) - picks, suite.cpu_s(ours.picker_pid) - cpu, time.monotonic() - wall,
-        )  # fmt: skip
-        floor_done, floor_lost = await saturate(fronts["floor"], seconds)
-        failed += lost + floor_lost
-        for block in range(blocks):
-            for name, at in fronts.items():
-                times, lost = await at_rate(at, seconds, 100.0, block)
-                took[name] += times
-                failed += lost
-    at_q = {
-        name: {f"p{round(q * 100)}": float(np.quantile(t, q)) * 1e3 for q in (0.5, 0.99)} for name, t in took.items()
-    }
-    added = {name: {q: round(ms[q] - at_q["floor"][q], 2) for q in ms} for name, ms in at_q.items() if name != "floor"}
-    return {
-        "picks_per_s": round(picks / cpu), "picks_per_wall_s": round(picks / wall),
-        "floor_per_wall_s": round(floor_done / seconds), "failed": failed,
-        "added_ms": added["ours"], "added_inline_ms": added["inline"], "added_idle_ms": added[IDLE],
-        **({"added_predicting_ms": added["predicting"]} if model is not None else {}),
-        "floor_ms": {q: round(ms, 2) for q, ms in at_q["floor"].items()}, "n": len(took["ours"]),
-    }  # fmt: skip
-
-
-# ---- worth ----
 
 
 def train(folder: Path) -> Path:
@@ -232,10 +116,12 @@ def run(
     slots: int = suite.SLOTS,
     seeds: int = 1,
     workflows: int | None = None,
+    costs_only: bool = False,
 ) -> dict[str, Any]:
     """Everything, as `swarmx bench picker` prints it.
 
-    load : of the pool in the agent workload; slots : of each of its replicas; seeds, workflows : of it, per seed
+    load : of the pool in the agent workload; slots : of each of its replicas; seeds, workflows : of it, per seed;
+    costs_only : without it
     """
     if "llmd_predicted" in PRESETS and "llmd_predicted" not in presets:
         presets = (*presets, "llmd_predicted")
@@ -244,6 +130,9 @@ def run(
     async def all_of_it(folder: Path) -> dict[str, Any]:
         model = train(folder) if trained else None
         spent = await cost(folder, quick, model)
+        spent["at_rest_cpu"] = {n: round(await at_rest(folder, n), 4) for n in ENDPOINTS}
+        if costs_only:
+            return spent
         found, rows = await worth(folder, workflows, presets, model, load, slots, seeds)
         ratio, within = ratios(found, [name for name in (presets[0], presets[0] + TRAINED) if name in found])
         lost = sum(row["lost"] for row in rows.values())
@@ -267,9 +156,10 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=suite.SLOTS, help="calls that an engine of it runs at once")
     parser.add_argument("--seeds", type=int, default=1, help="agent workloads, counted together")
     parser.add_argument("--workflows", type=int, help="of each seed (default: 320, with --quick 120)")
+    parser.add_argument("--cost", action="store_true", help="only what a pick costs, without the agent workload")
     given = parser.parse_args()
     presets = tuple(given.preset.split(","))
-    result = run(given.quick, presets, given.trained, given.load, given.slots, given.seeds, given.workflows)
+    result = run(given.quick, presets, given.trained, given.load, given.slots, given.seeds, given.workflows, given.cost)
     print(json.dumps(result, indent=None if given.json else 2))
 
 
