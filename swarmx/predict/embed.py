@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import re
 from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -18,6 +17,7 @@ from swarmx.predict.bundle import read_json
 from swarmx.predict.cache import ByteCache, digest
 from swarmx.predict.nearness import NEAR, embedded
 from swarmx.predict.text import clip
+from swarmx.predict.words import SEAM, Words
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -29,8 +29,7 @@ Floats = NDArray[np.float32]
 GPU = "CUDAExecutionProvider"
 BATCH = 64  # texts of like length in one run of the graph
 SPANS = (5, 12)  # characters read for each token wanted of an end; where they are too few, the whole text is tokenised
-SEAM = 200  # characters behind a span in which a place to cut is looked for
-_seam = re.compile(r"(?<=\S)(?= [A-Za-z])")  # where every kind of tokenizer begins a new word
+WITHIN = 200  # characters behind a span in which a place to cut is looked for
 
 
 def session(path: Path, threads: int = 1, gpu_bytes: int | None = None) -> InferenceSession:
@@ -68,7 +67,7 @@ def _providers(gpu_bytes: int | None) -> list[str | tuple[str, dict[str, str]]]:
 
 def _cut(text: str, near: int) -> int:
     """A place at or a little after `near` where a token surely ends; `near` itself where there is none."""
-    found = _seam.search(text, near, near + SEAM)
+    found = SEAM.search(text, near, near + WITHIN)
     return found.start() if found else near
 
 
@@ -85,6 +84,7 @@ class TextEncoder:
         marks: tuple[list[int], list[int]] = ([], []), tools: bool = False,
     ) -> None:  # fmt: skip
         self.graph, self.tokenizer, self.marks, self.tools = graph, tokenizer, marks, tools
+        self.words = Words(tokenizer)
         self.width, self.head, self.tail = width, head, tail
         self.cache: ByteCache[Floats] = ByteCache(cache_bytes)
         self._heads: ByteCache[list[int]] = ByteCache(cache_bytes // 8)
@@ -129,11 +129,11 @@ class TextEncoder:
         A text without spaces is cut anywhere, so that a token at the cut may differ from the whole text's.
         """
         text = clip(text)
-        spans = [span for span in SPANS if len(text) > span * (self.head + self.tail) + 2 * SEAM]  # ends do not meet
+        spans = [span for span in SPANS if len(text) > span * (self.head + self.tail) + 2 * WITHIN]  # ends do not meet
         start, end = self._head_ids(text, spans), self._tail_ids(text, spans)
         if start is not None and end is not None:
             return start + end
-        found = self._encode(text)
+        found = self.words.ids(text)
         return found if len(found) <= self.head + self.tail else found[: self.head] + found[len(found) - self.tail :]
 
     def _head_ids(self, text: str, spans: Sequence[int]) -> list[int] | None:
@@ -143,7 +143,7 @@ class TextEncoder:
             key = digest((piece,))
             found = self._heads.get(key)
             if found is None:
-                found = self._encode(piece)[: self.head]
+                found = self.words.ids(piece)[: self.head]
                 self._heads.put(key, found, 40 * len(found))
             if len(found) == self.head:
                 return found
@@ -152,14 +152,10 @@ class TextEncoder:
     def _tail_ids(self, text: str, spans: Sequence[int]) -> list[int] | None:
         """None where none of the spans holds enough tokens."""
         for span in spans:
-            found = self._encode(text[_cut(text, len(text) - span * self.tail) :])
+            found = self.words.ids(text[_cut(text, len(text) - span * self.tail) :])
             if len(found) >= self.tail:
                 return found[len(found) - self.tail :]
         return None
-
-    def _encode(self, text: str) -> list[int]:
-        found: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
-        return found
 
     def embed(self, texts: Sequence[str]) -> Floats:
         """Embeddings, (N, width); what is known of a text, or of its two ends, is not computed again.
