@@ -32,7 +32,7 @@ async def saturate(at: Front, seconds: float, clients: int = 24) -> tuple[int, i
 
     async def client(http: aiohttp.ClientSession) -> None:
         while time.monotonic() < until:
-            counts[0 if await _send(http, at.url) is not None else 1] += 1
+            counts[0 if await _send(http, at.url, next(_next_body)) is not None else 1] += 1
 
     async with _session() as http:
         await asyncio.gather(*(client(http) for _ in range(clients)))
@@ -41,28 +41,29 @@ async def saturate(at: Front, seconds: float, clients: int = 24) -> tuple[int, i
 
 async def at_rate(at: Front, seconds: float, rate_per_s: float, seed: int) -> tuple[list[float], int]:
     """(latencies in s, failed) of Poisson arrivals."""
-    rng, begin, tasks = np.random.default_rng(seed), time.monotonic(), []
+    rng, tasks = np.random.default_rng(seed), []
     due = np.cumsum(rng.exponential(1 / rate_per_s, int(seconds * rate_per_s)))
+    bodies = _bodies(len(due), seed + 1)  # that this picker has never seen
+    begin = time.monotonic()
     async with _session() as http:
-        for at_s in due:
+        for at_s, body in zip(due, bodies, strict=True):
             await asyncio.sleep(max(0.0, begin + at_s - time.monotonic()))
-            tasks.append(asyncio.create_task(_send(http, at.url)))
+            tasks.append(asyncio.create_task(_send(http, at.url, body)))
         took = await asyncio.gather(*tasks)
     return [t for t in took if t is not None], sum(t is None for t in took)
 
 
 @functools.cache
-def _bodies(count: int = 5000) -> list[bytes]:
-    """Requests of 2 kB with prompts that differ from their first words on."""
-    rng = np.random.default_rng(SEED)
+def _bodies(count: int = 5000, part: int = 0) -> list[bytes]:
+    """Requests of 2 kB with prompts that differ from their first words on, in each part others."""
+    rng = np.random.default_rng([SEED, part])
     sentences = [suite.a_prompt(rng) for _ in range(1000)]
     texts = (" ".join((suite.a_prompt(rng), *rng.choice(sentences, 29))) for _ in range(count))
     return [json.dumps({"model": "mock", "max_tokens": 1, "messages": [{"role": "user", "content": t}]}).encode()
             for t in texts]  # fmt: skip
 
 
-async def _send(http: aiohttp.ClientSession, url: str) -> float | None:
-    body = next(_next_body)
+async def _send(http: aiohttp.ClientSession, url: str, body: bytes) -> float | None:
     began = time.perf_counter()
     try:
         async with http.post(
