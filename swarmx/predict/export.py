@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from pathlib import Path
 
@@ -24,7 +25,20 @@ def export_heads(heads: Heads, path: Path) -> None:
     )  # fmt: skip
     axes = {name: {0: "calls"} for name in (*HEAD_INPUTS, "logs")}
     axes["gram_ids"][1] = axes["gram_weights"][1] = "grams"
-    write_graph(heads, example, path, HEAD_INPUTS, ("logs",), axes)
+    write_graph(folded(heads), example, path, HEAD_INPUTS, ("logs",), axes)
+
+
+@torch.no_grad()
+def folded(heads: Heads) -> Heads:
+    """The same function, fewer products: a kernel's whitening and the ridge's weights behind it become one matrix."""
+    out = copy.deepcopy(heads)
+    kernels = {"counts kernel": out.basis.counted, "embedding": out.basis.text, "nearness": out.basis.near}
+    for name, kernel in kernels.items():
+        if kernel.marks:
+            rows = out.basis.columns[name]
+            out.dense[rows] = (kernel.whiten.double() @ out.dense[rows].double()).float()
+            kernel.forward = kernel.near  # type: ignore[method-assign]
+    return out
 
 
 def export_encoder(encoder: nn.Module, path: Path) -> None:

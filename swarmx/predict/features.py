@@ -132,7 +132,7 @@ def read(tools: str, text: str, characters: int, pieces: ByteCache[Piece] | None
     characters : of the text before it was clipped; pieces : that were read before
     """
     begins, turns = last_turn(text)
-    before, last = pieces_of(text, characters, begins, pieces)
+    before, last = pieces_of(text, characters, begins, pieces, stems=bool(tools))
     counts = text_counts(before, last, characters, len(turns))
     whole = [*before, *last]
     counts = np.append(counts, tool_counts(tools, text, [piece.stems for piece in whole] if tools else []))

@@ -115,7 +115,7 @@ class Basis(nn.Module):
 
 
 class Members(nn.Module):
-    """M equal MLPs side by side: (M, N, inputs) -> (M, N, outputs), zero before they learn."""
+    """M equal MLPs side by side: (N, inputs), or (M, N, inputs) -> (M, N, outputs), zero before they learn."""
 
     def __init__(self, members: int, inputs: int, hidden: int, outputs: int, dropout: float) -> None:
         super().__init__()
@@ -200,8 +200,8 @@ class Heads(nn.Module):
         weights = gram_weights * self.idf[gram_ids]
         weights = weights / weights.norm(dim=1, keepdim=True).clamp_min(1e-6)
         both = wide @ self.dense + (weights[:, :, None] * self.theta[gram_ids]).sum(1) + self.intercept
-        known, unknown = both.chunk(2, dim=1)
-        return torch.where((type_id > 0)[:, None], known, unknown)
+        t = self.config.targets
+        return torch.where((type_id > 0)[:, None], both[:, :t], both[:, t:])
 
     def grids(self, start: Tensor, ridge: Tensor, seen: Tensor, type_id: Tensor) -> Tensor:
         """Log quantiles of every member, (M, N, T, K), from the start (N, T, K) and the ridge predictions (N, T).
@@ -210,9 +210,7 @@ class Heads(nn.Module):
         """
         typed = (type_id > 0)[..., None].to(seen.dtype)
         x = torch.cat((seen, ridge / self.scale, typed), dim=-1)
-        if x.dim() == 2:
-            x = x.expand(self.config.members, x.shape[0], x.shape[1])
-        raw = self.members(x).reshape(x.shape[0], x.shape[1], ridge.shape[-1], len(LEVELS))
+        raw = self.members(x).reshape(self.config.members, -1, self.config.targets, len(LEVELS))
         return stretched(start, raw, self.scale[:, None])
 
     def forward(

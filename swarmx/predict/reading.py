@@ -128,14 +128,16 @@ def _any(text: str) -> Scanned:
 
 
 def pieces_of(
-    text: str, characters: int, begins: int, known: ByteCache[Piece] | None
+    text: str, characters: int, begins: int, known: ByteCache[Piece] | None, stems: bool = False
 ) -> tuple[list[Piece], list[Piece]]:
     """A clipped text in pieces: of what stands before `begins`, and of the rest.
 
     characters : of the text before it was clipped; known : pieces that were read before; new ones are added
+    stems : of the pieces will be asked for; where not, plain text is read sooner than remembered, and not cut
     """
-    edges = sorted({*cuts(text, characters), begins})
-    found = [_piece(text[a:b], known if b < len(text) else None) for a, b in pairwise(edges)]
+    small = stems or not text.isascii()
+    edges = sorted({*(cuts(text, characters) if small else (0, len(text))), begins})
+    found = [_piece(text[a:b], known if small and b < len(text) else None) for a, b in pairwise(edges)]
     turn = edges.index(begins)
     return found[:turn], found[turn:]
 

@@ -7,6 +7,7 @@ import torch
 from swarmx.commands.train import _weights
 from swarmx.errors import BadInput
 from swarmx.predict.calibrate import ordered
+from swarmx.predict.export import folded
 from swarmx.predict.features import BUCKETS, COUNTS
 from swarmx.predict.fit import weigh
 from swarmx.predict.fit_networks import Rows, pinball
@@ -105,3 +106,22 @@ def test_level_weights_of_the_command_multiply_the_usual_ones() -> None:
     for wrong in ("0.95", "0.97=2", "0.95=x", "0.95=-1", "0.95=nan"):
         with pytest.raises(BadInput, match="is no LEVEL=WEIGHT"):
             _weights([wrong], usual)
+
+
+@pytest.mark.parametrize("near", [0, 3])
+def test_the_folded_graph_says_what_the_network_says(near: int) -> None:
+    rng, n = np.random.default_rng(near), 200
+    config = HeadConfig(targets=2, types=3, models=2, embedding=8, near=near, landmarks=40, count_landmarks=30,
+                        near_landmarks=20)  # fmt: skip
+    heads = Heads(config).eval()
+    drawn = lambda *shape: torch.from_numpy(rng.normal(size=shape).astype(np.float32))  # noqa: E731
+    embedding, counts = drawn(n, 8 + near), drawn(n, len(COUNTS))
+    with torch.no_grad():
+        heads.basis.fit(embedding, counts, seed=0)
+        heads.dense.copy_(drawn(*heads.dense.shape))
+        heads.theta.copy_(drawn(*heads.theta.shape))
+        types, models = (torch.from_numpy(rng.integers(0, 3, n)) for _ in range(2))
+        given = embedding, counts, types, models, torch.from_numpy(rng.integers(0, BUCKETS, (n, 5))), drawn(n, 5)
+        wanted, found = heads(*given), folded(heads)(*given)
+    assert float(wanted.std()) > 1
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)

@@ -47,11 +47,11 @@ def test_compiled_reading_of_plain_text_finds_what_the_expressions_find(text: st
     assert [piece.word(i) for i in range(piece.count)] == slow.words == words_of(text)
 
 
-@given(TEXTS)
-def test_pieces_add_up_to_the_whole(text: str) -> None:
+@given(TEXTS, st.booleans())
+def test_pieces_add_up_to_the_whole(text: str, stems: bool) -> None:
     clipped = clip(text)
     begins, turns = last_turn(clipped)
-    before, last = pieces_of(clipped, len(text), begins, ByteCache(1 << 20))
+    before, last = pieces_of(clipped, len(text), begins, ByteCache(1 << 20), stems)
     assert "".join(piece.text for piece in (*before, *last)) == clipped
     whole, own = Piece(clipped), Piece(clipped[begins:])
     assert Signs.total([Signs(), *(piece.signs for piece in last)]) == own.signs
@@ -90,7 +90,7 @@ def test_a_list_mark_after_a_turn_counts_in_the_turn_and_not_in_the_whole(text: 
 
 
 def test_a_growing_prompt_is_read_where_it_is_new() -> None:
-    rng, words = np.random.default_rng(0), ["plan", "a trip", "to seven", "museums,", "cost"]
+    rng, words = np.random.default_rng(0), ["plan", "a trip", "to seven", "musées,", "cost"]
     memory, text = Memory(1 << 22), " ".join(rng.choice(words, 3000).tolist())
     read: list[int] = []
     for turn in range(12):
@@ -100,3 +100,9 @@ def test_a_growing_prompt_is_read_where_it_is_new() -> None:
         read.append(memory.pieces.used_bytes - before)
     assert max(read[1:]) < 0.4 * read[0]  # head and tail at first, then the new turn and the edges of the window
     assert len(clip(text)) > HEAD_CHARS and memory.pieces.used_bytes < 1 << 22
+
+
+def test_plain_text_is_not_cut_unless_stems_are_asked_for() -> None:
+    text = "plan a trip to seven museums\n" * 100
+    assert [len(part) for part in pieces_of(text, len(text), 58, None)] == [1, 1]
+    assert sum(len(part) for part in pieces_of(text, len(text), 58, None, stems=True)) > 5
