@@ -85,14 +85,15 @@ def _session() -> aiohttp.ClientSession:
 async def cost(folder: Path, quick: bool, model: Path | None) -> dict[str, Any]:
     """Throughput and added latency over engines that answer at once."""
     blocks, seconds = (3, 4.0) if quick else (6, 10.0)
-    arms: dict[str, tuple[Balance, str, Path | None, Answers]] = {
-        "floor": ("round_robin", "", None, "watched"),
-        IDLE: ("picker", IDLE, None, "watched"),
-        "ours": ("picker", "push", None, "watched"),
-        "inline": ("picker", "push", None, "body"),
+    arms: dict[str, tuple[Balance, str, Path | None, Answers, int, str]] = {
+        "floor": ("round_robin", "", None, "watched", suite.SLOTS, ""),
+        IDLE: ("picker", IDLE, None, "watched", suite.SLOTS, ""),
+        "ours": ("picker", "push", None, "watched", suite.SLOTS, ""),
+        "inline": ("picker", "push", None, "body", suite.SLOTS, ""),
     }
     if model is not None:
-        arms["predicting"] = ("picker", "push", model, "watched")
+        for runs in ("thread", "process"):
+            arms[f"predicting_{runs}"] = ("picker", "push", model, "watched", suite.SLOTS, runs)
     count = len(suite.SPEEDS)
     ports = suite.free_ports(count + 4 * len(arms))
     took: dict[str, list[float]] = {name: [] for name in arms}
@@ -128,6 +129,6 @@ async def cost(folder: Path, quick: bool, model: Path | None) -> dict[str, Any]:
         "picks_per_s": round(picks / cpu), "picks_per_wall_s": round(picks / wall),
         "floor_per_wall_s": round(floor_done / seconds), "failed": failed,
         "added_ms": added["ours"], "added_inline_ms": added["inline"], "added_idle_ms": added[IDLE],
-        **({"added_predicting_ms": added["predicting"]} if model is not None else {}),
+        **{f"added_{name}_ms": ms for name, ms in added.items() if name.startswith("predicting")},
         "floor_ms": {q: round(ms, 2) for q, ms in at_q["floor"].items()}, "n": len(took["ours"]),
     }  # fmt: skip

@@ -39,8 +39,11 @@ async def front(
     model: Path | None = None,
     answers: Answers = "watched",
     slots: int = suite.SLOTS,
+    runs: str = "thread",
 ) -> AsyncIterator[Front]:
-    """Start Envoy (and a picker) over engines that run already; all end with the block. preset IDLE thinks nothing"""
+    """Start Envoy (and a picker) over engines that run already; all end with the block. preset IDLE thinks nothing;
+    runs : the predictor, in a "thread" or in a "process" of its own
+    """
     listen, admin, grpc, pages = ports
     started = len(group.started)
     picker = None
@@ -56,7 +59,7 @@ async def front(
                   "metrics_listen": f"127.0.0.1:{pages}", "scheduler": {"preset": preset},
                   "proxy": {"answers": answers}}  # fmt: skip
         if model is not None:
-            config["predictor"] = {"kind": "local", "path": str(model), "budget_s": 0.05}
+            config["predictor"] = {"kind": "local", "path": str(model), "budget_s": 0.05, "runs": runs}
         path = group.folder / f"picker-{grpc}.yaml"
         path.write_text(json.dumps(config))
         argv = [sys.executable, "-c", PICKER, str(path), "--log-level", "warning"]

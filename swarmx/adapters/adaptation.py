@@ -28,9 +28,12 @@ from swarmx.adapt.contest import COVERED, pinball
 from swarmx.adapt.model import StoredModel
 from swarmx.adapt.registry import Registry, RegistryError, open_registry
 from swarmx.adapt.watch import STATUS
+from swarmx.adapters.predicting import close
+from swarmx.adapters.predictor_process import PredictorProcess
 from swarmx.adapters.settings import Positive, Settings
 from swarmx.drift import Alarm, DriftMonitor, Figures, Group, group_of
 from swarmx.errors import BadInput
+from swarmx.predict.budget import Tiers
 from swarmx.quantiles import LEVELS, QuantileGrid
 from swarmx.types import Call, CallRecord, Prediction
 
@@ -76,9 +79,13 @@ class AdaptationSettings(Settings):
 
 @dataclass
 class Office:
-    """A model in use, with what is known of it. latest : (loss, covered levels) of its latest calls"""
+    """A model in use, with what is known of it.
+
+    predicts : the model's predictor, or its process; latest : (loss, covered levels) of its latest calls
+    """
 
     model: StoredModel
+    predicts: Tiers
     monitor: DriftMonitor | None
     calibration: LayeredCalibration = field(default_factory=LayeredCalibration)
     latest: deque[tuple[float, tuple[bool, ...]]] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -87,8 +94,14 @@ class Office:
 class Adapting:
     """A predictor that adapts. `predict` may run in a thread of its own; `finished` takes every call that is over."""
 
-    def __init__(self, settings: AdaptationSettings, model: StoredModel, registry: Registry | None = None) -> None:
-        self.settings, self.registry = settings, registry
+    def __init__(
+        self,
+        settings: AdaptationSettings,
+        model: StoredModel,
+        registry: Registry | None = None,
+        own_process: bool = False,
+    ) -> None:
+        self.settings, self.registry, self.own_process = settings, registry, own_process
         self.office = self._office(model)
         self.swaps = self.refused = 0
         self.alarms: dict[Group, int] = {}
@@ -96,8 +109,11 @@ class Adapting:
         self._tried = ""
 
     @classmethod
-    def open(cls, settings: AdaptationSettings, first: Path) -> Adapting:
-        """The registry's champion, or the model `first` while it has none. Raises BadInput when neither can be used."""
+    def open(cls, settings: AdaptationSettings, first: Path, own_process: bool = False) -> Adapting:
+        """The registry's champion, or the model `first` while it has none. Raises BadInput when neither can be used.
+
+        own_process : each model in office predicts in one
+        """
         registry = None if settings.models is None else open_registry(settings.models)
         model = None
         if registry is not None:
@@ -106,7 +122,7 @@ class Adapting:
                 model = None if version is None else StoredModel.load(registry.path(version))
             except (RegistryError, BadInput) as problem:
                 log.warning("the registry's champion is not used for now: %s", problem)
-        return cls(settings, model or StoredModel.load(first), registry)
+        return cls(settings, model or StoredModel.load(first), registry, own_process)
 
     @property
     def version(self) -> str:
@@ -117,12 +133,12 @@ class Adapting:
     def predict(self, calls: Sequence[Call]) -> list[Prediction]:
         """Predictions of one and the same model, corrected."""
         office = self.office
-        said = office.model.predictor.predict(calls)
+        said = office.predicts.predict(calls)
         return [self._corrected(office, call, one) for call, one in zip(calls, said, strict=True)]
 
     def fallback_for(self, calls: Sequence[Call]) -> list[Prediction]:
         """By the calls' types alone, which takes microseconds; neither corrected nor watched for drift."""
-        return self.office.model.predictor.fallback_for(calls)
+        return self.office.predicts.fallback_for(calls)
 
     def _corrected(self, office: Office, call: Call, said: Prediction) -> Prediction:
         self._open[call.id] = (office, said.tokens)
@@ -180,14 +196,20 @@ class Adapting:
             self._tried, self.refused = version or "", self.refused + 1
             log.warning("version %s is not used: %s", version, problem)
             return False
-        self.office, self.swaps, self._tried = office, self.swaps + 1, ""
+        before, self.office, self.swaps, self._tried = self.office, office, self.swaps + 1, ""
+        close(before.predicts)
         log.info("model version %s is in office", self.version)
         return True
 
     def _office(self, model: StoredModel) -> Office:
         rate = self.settings.false_alarms_per_100k
         monitor = None if model.reference is None else DriftMonitor(model.reference, false_alarms_per_100k=rate)
-        return Office(model, monitor)
+        own = PredictorProcess(model.predictor, model.directory) if self.own_process else model.predictor
+        return Office(model, own, monitor)
+
+    def close(self) -> None:
+        """End what has been started for the model in office."""
+        close(self.office.predicts)
 
     # ---- figures ----
 

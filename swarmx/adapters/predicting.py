@@ -35,6 +35,9 @@ class Predicts(Tiers, Protocol):
     def version(self) -> str: ...
 
 
+Loads = Callable[[Path, bool], Predicts]  # of a directory, in a process of its own or not
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """Who hears of what happens. late : a call went on without the network's answer; by_type : so many of a batch were
@@ -113,6 +116,8 @@ class Forecaster:
         self._asked.put(None)
         if self._thread is not None:
             self._thread.join(JOIN_S)
+        if self._thread is None or not self._thread.is_alive():
+            close(self.predictor)
 
     def _by_type(self, call: Call) -> Prediction | None:
         try:
@@ -166,7 +171,7 @@ class Forecaster:
     # ---- new models ----
 
     async def watch(
-        self, directory: Path, load: Callable[[Path], Predicts] | None = None, every_s: float = 5.0
+        self, directory: Path, own_process: bool = False, load: Loads | None = None, every_s: float = 5.0
     ) -> None:
         """Take over new versions of the model as they appear; one that cannot be loaded changes nothing."""
         load, seen = load or load_predictor, stamp(directory)
@@ -176,11 +181,13 @@ class Forecaster:
                 continue
             seen = now
             try:
-                fresh = await asyncio.to_thread(load, directory)
+                fresh = await asyncio.to_thread(load, directory, own_process)
             except (BadInput, OSError, ValueError) as problem:
                 log.warning("the new model is not used: %s", problem)
                 continue
+            old = self.predictor
             self.take(fresh)
+            await asyncio.to_thread(close, old)
             self.swaps += 1
             log.info("model version %s is in use", fresh.version)
 
@@ -194,8 +201,15 @@ def stamp(directory: Path) -> tuple[int, int] | None:
     return about.st_mtime_ns, about.st_ino
 
 
-def load_predictor(directory: Path) -> Predicts:
+def load_predictor(directory: Path, own_process: bool = False) -> Predicts:
     """The predictor of a model directory. Raises BadInput when it is unusable."""
+    from swarmx.adapters.predictor_process import PredictorProcess
     from swarmx.predict.runtime import Predictor
 
-    return Predictor.load(directory)
+    return PredictorProcess.load(directory) if own_process else Predictor.load(directory)
+
+
+def close(predictor: object) -> None:
+    """End what a predictor has started, where it has."""
+    if callable(ending := getattr(predictor, "close", None)):
+        ending()

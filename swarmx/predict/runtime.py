@@ -122,14 +122,16 @@ class Predictor:
         Values above four times the largest one ever trained on are lowered to that; tokens are at most the call's
         max_tokens.
         """
-        grids = self.grids(calls)
+        return self.told(calls, self.grids(calls))
+
+    def told(self, calls: Sequence[Call], grids: Grids) -> list[Prediction]:
+        """Predictions from this model's grids of the calls."""
         return [self._prediction(call, grids, i) for i, call in enumerate(calls)]
 
     def fallback_for(self, calls: Sequence[Call]) -> list[Prediction]:
         """The tier below the network for every call: quantiles of its type, else of everything; takes microseconds."""
         values, sources = self._by_type(calls)
-        grids = Grids(self.targets, self._capped(values, calls), tuple(sources))
-        return [self._prediction(call, grids, i) for i, call in enumerate(calls)]
+        return self.told(calls, Grids(self.targets, self._capped(values, calls), tuple(sources)))
 
     def grids(self, calls: Sequence[Call | CallRecord]) -> Grids:
         """The same as arrays, quicker for thousands of calls; also takes finished calls."""

@@ -110,14 +110,14 @@ def test_a_new_model_takes_over_while_running_and_a_bad_one_does_not(tmp_path: P
         forecast = Forecaster(Slow(0.0), 2.0, Told.counted(Counters().add))
         loads: list[str] = []
 
-        def load(directory: Path) -> Slow:
+        def load(directory: Path, own_process: bool) -> Slow:
             loads.append((directory / "manifest.json").read_text())
             if loads[-1] == "bad":
                 raise BadInput("altered")
             return Slow(0.0)
 
         old = forecast.predictor
-        task = asyncio.create_task(forecast.watch(tmp_path, load, 0.02))
+        task = asyncio.create_task(forecast.watch(tmp_path, False, load, 0.02))
         await asyncio.sleep(0.06)
         for text in ("bad", "good"):
             fresh = tmp_path / "fresh"

@@ -76,7 +76,7 @@ class Picker:
         if self.adapting is not None:
             self._spawn(self.adapting.follow())
         elif self.forecaster is not None and self.settings.predictor.path is not None:
-            self._spawn(self.forecaster.watch(self.settings.predictor.path))
+            self._spawn(self.forecaster.watch(self.settings.predictor.path, self.settings.predictor.own_process))
         log.info("picking for %s on port %d", self.settings.model, self.port)
 
     async def stop(self) -> None:
@@ -255,8 +255,9 @@ async def run_picker(settings: PickerSettings, stopped: asyncio.Event) -> None:
     """Serve until `stopped` is set, then drain. Raises what has ended a part of the picker before that."""
     predictor: Predicts | None = None
     if settings.predictor.path is not None and settings.predictor.kind != "none":
-        adaptation, path = settings.adaptation, settings.predictor.path
-        predictor = load_predictor(path) if adaptation.kind == "none" else Adapting.open(adaptation, path)
+        adaptation, path, own = settings.adaptation, settings.predictor.path, settings.predictor.own_process
+        adapts = adaptation.kind != "none"
+        predictor = Adapting.open(adaptation, path, own) if adapts else load_predictor(path, own)
     picker = Picker(settings, predictor)
     await picker.start()
     gc.collect()

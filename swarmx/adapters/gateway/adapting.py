@@ -23,8 +23,8 @@ def predictor_of(
     if predictor.kind != "local" or predictor.path is None:
         return None, None
     if adaptation.kind == "none":
-        return load_predictor(predictor.path), None
-    adapting = Adapting.open(adaptation, predictor.path)
+        return load_predictor(predictor.path, predictor.own_process), None
+    adapting = Adapting.open(adaptation, predictor.path, predictor.own_process)
     show(metrics, adapting)
     return adapting, adapting
 

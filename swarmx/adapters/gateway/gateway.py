@@ -117,7 +117,7 @@ class Gateway:
         adaptation, model, log = self.settings.adaptation, self.settings.predictor.path, self.settings.log
         forecaster = self.state.predictor
         if self.state.ended.adapting is None and forecaster is not None and model is not None:
-            self._spawn(forecaster.watch(model))
+            self._spawn(forecaster.watch(model, self.settings.predictor.own_process))
             name, about = "swarmx_model_swaps", FIGURES["model_swaps"]
             self.state.metrics.add_gauge(name, about, (), lambda: [((), float(forecaster.swaps))])
         if self.state.ended.adapting is not None:

@@ -180,7 +180,8 @@ class SwarmXRequestRouter(LocalityMixin, MultiplexMixin, RequestRouter):  # type
         """Compile and load, off the loop; until then Serve chooses."""
         await asyncio.to_thread(warm_up)
         if settings.predictor.kind == "local" and settings.predictor.path is not None:
-            predictor = await asyncio.to_thread(load_predictor, settings.predictor.path)
+            own = settings.predictor.own_process
+            predictor = await asyncio.to_thread(load_predictor, settings.predictor.path, own)
             self._forecaster = Forecaster(predictor, settings.predictor.budget_s, Told.counted(self._counters.add))
         app, name, scheduler, clock = *self._names, settings.scheduler, Clock().now
         side = await asyncio.to_thread(companions, settings, app, name, clock, self._counters)
