@@ -131,13 +131,13 @@ def test_the_nightly_job_learns_from_the_records_and_the_picker_takes_its_model(
     backends = [Backend("b1"), Backend("b2")]
     settings = settings_for(
         (b.address for b in backends),
-        predictor={"kind": "local", "path": first, "budget_s": 1.0},
+        predictor={"kind": "local", "path": first, "budget_s": 1.0, "runs": "process"},
         log={"directory": shared / "records", "prompt": "keep", "rotate_records": 100},
         scheduler={"preset": "push"},
     )
 
     async def run() -> None:
-        async with rig(backends, picker=Picker(settings, load_predictor(first))) as r:
+        async with rig(backends, picker=Picker(settings, load_predictor(first, True))) as r:
             forecaster = r.picker.forecaster
             assert forecaster is not None
             old = forecaster.predictor.version
