@@ -28,9 +28,10 @@ import numpy as np
 
 from swarmx.predict.bundle import shipped
 from swarmx.predict.embed import TextEncoder
-from swarmx.predict.features import features
+from swarmx.predict.features import Features, features
 from swarmx.predict.runtime import Predictor
 from swarmx.predict.text import clip
+from swarmx.predict.tools import with_tools
 from swarmx.types import Call
 
 TOKENS = 128
@@ -129,8 +130,25 @@ def minilm(out: Path, calls: int) -> dict[str, Any]:
     for kind in ("fp32", "int8"):
         write_minilm(out / kind, int8=kind == "int8")
         row = encoder_times(out / kind, max(calls // 6, 30))
-        found[f"minilm {kind}"] = row | {"eager_p50": eager, "speedup_vs_eager": round(eager / row["graph_p50"], 2)}
+        row |= {"eager_p50": eager, "speedup_vs_eager": round(eager / row["graph_p50"], 2)}
+        found[f"minilm {kind}"] = row | tool_times(out / kind, max(calls // 6, 30))
     return found
+
+
+def tool_times(directory: Path, calls: int) -> dict[str, float]:
+    """CPU ms p50 of a known text with one tool that has not been seen, of some 30 words, and with four known ones."""
+    encoder, rng = TextEncoder.load(directory, threads=1), np.random.default_rng(3)
+
+    def beside(tools: list[dict[str, Any]]) -> Features:
+        return features([Call("c", "m", 0.0, with_tools("user: Book a table near the river.", tools))])
+
+    def tool() -> dict[str, Any]:
+        what = {"type": "object", "properties": {word: {"type": "string"} for word in prose(rng, 8).split()}}
+        return {"type": "function", "function": {"name": "book", "description": prose(rng, 24), "parameters": what}}
+
+    known = beside([tool() for _ in range(4)])
+    new = times(encoder.of, calls, lambda: beside([tool()]))["p50"]
+    return {"new_tool_p50": new, "known_tools_p50": times(encoder.of, calls, lambda: known)["p50"]}
 
 
 def table_vs_eager(calls: int) -> float:
