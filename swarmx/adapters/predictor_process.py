@@ -12,6 +12,7 @@ import contextlib
 import logging
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -106,6 +107,9 @@ class PredictorProcess:
             return
         self._started_s = time.monotonic()
         here, there = socket.socketpair()
+        patience = struct.pack("ll", int(HANGS_S), int(HANGS_S % 1 * 1e6))
+        for waiting in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a long prompt does not fit into what is buffered
+            here.setsockopt(socket.SOL_SOCKET, waiting, patience)
         command = [sys.executable, "-m", __name__, str(there.fileno()), str(self.directory)]
         with there:
             try:

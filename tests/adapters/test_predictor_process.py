@@ -37,6 +37,7 @@ def here() -> Predictor:
 @pytest.fixture
 def there(here: Predictor, monkeypatch: pytest.MonkeyPatch) -> Iterator[PredictorProcess]:
     monkeypatch.setattr(predictor_process, "AGAIN_S", 0.0)
+    monkeypatch.setattr(predictor_process, "HANGS_S", 2.0)
     process = PredictorProcess(here, shipped())
     yield process
     process.close()
@@ -74,18 +75,17 @@ def test_it_says_the_same_from_its_first_moment_on(here: Predictor, there: Predi
 
 
 @pytest.mark.fault
+@pytest.mark.parametrize("calls", [CALLS, [replace(CALLS[0], prompt="a long one " * 200_000)]], ids=["short", "long"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_child_that_dies_or_hangs_is_replaced_and_no_call_goes_without(
-    how: signal.Signals, here: Predictor, there: PredictorProcess, monkeypatch: pytest.MonkeyPatch
+    how: signal.Signals, calls: list[Call], here: Predictor, there: PredictorProcess
 ) -> None:
-    monkeypatch.setattr(predictor_process, "HANGS_S", 0.3)
     asked_until_beside(there)
     first = there._child
     assert first is not None
     os.kill(first.pid, how)
-    same(there.predict(CALLS), here.predict(CALLS))
+    same(there.predict(calls), here.predict(calls))
     assert first.poll() is not None and not there.beside
-    monkeypatch.setattr(predictor_process, "HANGS_S", 5.0)
     asked_until_beside(there)
     assert there._child is not first
 
