@@ -137,7 +137,7 @@ class PredictorSettings(Settings):
 
     budget_s : how long a call may be held for its prediction before it is queued without one
     runs : in a "thread" of this process, or in a "process" of its own, which shortens the tail of latencies for some
-        200 MB of memory and a part of another core
+        230 MB of memory and a part of another core
     """
 
     kind: Literal["none", "local"] = "none"
