@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from adapt_stream import stream
+from patience import wait_until
 
 from swarmx.adapt.events import LoopConfig
 from swarmx.adapt.loop import AdaptationLoop
@@ -120,14 +120,6 @@ def test_a_promotion_that_is_killed_at_any_change_of_a_file_leaves_a_whole_regis
     assert swept(PROMOTION, tmp_path / "registry", *models) > 15
 
 
-def until(holds: Callable[[], object], limit_s: float = 60.0) -> None:
-    """A wait for something in another process."""
-    end = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.02)
-
-
 def made(registry: Registry, first: Path, place: Path) -> AdaptationLoop:
     version = registry.get("champion") or registry.add(first, {"reason": "first"})
     registry.set("champion", version, {"reason": "first"})
@@ -160,7 +152,7 @@ def test_a_killed_retraining_is_told_and_the_next_one_is_promoted(first_model: P
     assert loop.champion.version == first == loop.registry.get("champion")
     feed(loop, 400, seed=4, factor=2.0)  # twice the pause after one in vain
     assert loop.training
-    until(lambda: loop.poll() or not loop.training)
+    wait_until(lambda: loop.poll() or not loop.training)
     feed(loop, 400, seed=5, factor=2.0)
     assert "promoted" in kinds(loop)
     assert loop.registry.get("champion") == loop.champion.version != first
@@ -193,7 +185,7 @@ def test_a_retraining_ends_when_whoever_started_it_is_killed(first_model: Path, 
         time.sleep(1.0)  # into its work
         assert Path(f"/proc/{child}").exists()
         parent.kill()
-    until(lambda: _ended(child), 10.0)
+    wait_until(lambda: _ended(child))
     assert not list((tmp_path / "work").glob("*/model"))
     ProcessWorker(tmp_path / "work")  # the next start removes what is left
     assert not (tmp_path / "work").exists()
@@ -232,7 +224,7 @@ def test_a_gateways_trainer_is_started_again_and_ends_with_the_gateway(first_mod
             assert second != first
         finally:
             parent.kill()
-    until(lambda: _ended(second), 20.0)
+    wait_until(lambda: _ended(second))
     registry = DirectoryRegistry(tmp_path / "models")
     assert read_manifest(registry.path(registry.get("champion") or ""))
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S, until
 
 from swarmx.adapters.envoy.counters import Counters
 from swarmx.adapters.envoy.lanes import Lanes
@@ -50,14 +51,13 @@ def test_predictions_are_made_in_batches_beside_the_loop() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("predictor", [Slow(0.5), Slow(0.0, fails=True)], ids=["late", "broken"])
+@pytest.mark.parametrize("predictor", [Slow(5.0), Slow(0.0, fails=True)], ids=["late", "broken"])
 def test_a_call_whose_prediction_does_not_come_has_that_of_its_type(predictor: Slow) -> None:
     async def run() -> None:
         counters = Counters()
-        began = time.monotonic()
         said = await Forecaster(predictor, 0.05, Told.counted(counters.add))(Call("1", "m", 0.0))
         assert said is not None and (said.source, float(said.tokens.values[0])) == ("per_type", 99.0)
-        assert time.monotonic() - began < 0.4  # and not when the network is through
+        assert predictor.fails or not predictor.batches  # and not when the network is through
         assert counters.total("late_predictions") == 1
 
     asyncio.run(run())
@@ -91,12 +91,13 @@ def test_a_held_call_hears_of_a_prediction_that_came_late() -> None:
         pool.set_states([ReplicaState("a:1", "m")])
         first = await pool.pick(Call("a", "m", pool.clock()), None, 9.0)
         assert first.prediction is not None and first.prediction.source == "per_type"
-        held = asyncio.create_task(pool.pick(Call("bb", "m", pool.clock()), None, 9.0))
-        async with asyncio.timeout(5):
-            while (
-                said := pool.rides["bb"].prediction if "bb" in pool.rides else None
-            ) is None or said.source != "neural":
-                await asyncio.sleep(0.01)
+        held = asyncio.create_task(pool.pick(Call("bb", "m", pool.clock()), None, PATIENCE_S))
+
+        def said_of(name: str) -> str | None:
+            said = pool.rides[name].prediction
+            return said.source if said else None
+
+        await until(lambda: "bb" in pool.rides and said_of("bb") == "neural")
         assert sum(pool.lanes.owner.intake.tiers.values()) == 3  # the scheduler was told of two calls, of one twice
         pool.end(first, "ok")
         pool.end(await held, "ok")
@@ -123,12 +124,10 @@ def test_a_new_model_takes_over_while_running_and_a_bad_one_does_not(tmp_path: P
             fresh = tmp_path / "fresh"
             fresh.write_text(text)
             fresh.replace(tmp_path / "manifest.json")
-            async with asyncio.timeout(5):
-                while text not in loads:
-                    await asyncio.sleep(0.01)
-            await asyncio.sleep(0.05)
-            assert (forecast.predictor is old) == (text == "bad")
-        assert forecast.swaps == 1
+            await until(lambda text=text: loads[-1:] == [text])
+            assert (forecast.predictor is old) or text == "good"
+        await until(lambda: forecast.predictor is not old)
+        assert forecast.swaps == 1 and loads == ["bad", "good"]
         task.cancel()
 
     asyncio.run(run())
@@ -139,9 +138,7 @@ def test_without_a_budget_no_call_waits_and_predictions_come_when_they_come() ->
         said: list[Prediction] = []
         forecast = Forecaster(Slow(0.02), 0.0, Told.counted(Counters().add))
         assert await forecast(Call("x", "m", 0.0), said.append) is None
-        async with asyncio.timeout(5):
-            while not said:
-                await asyncio.sleep(0.01)
+        await until(lambda: said)
         assert said[0].source == "neural"
 
     asyncio.run(run())

@@ -8,13 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from patience import PATIENCE_S, wait_until
 
 from swarmx.adapters import predictor_process
 from swarmx.adapters.adaptation import AdaptationSettings, Adapting
@@ -43,15 +43,8 @@ def there(here: Predictor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Predicto
     process.close()
 
 
-def until(holds: Callable[[], bool], within_s: float = 30.0) -> None:
-    ends = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
-
-
 def asked_until_beside(process: PredictorProcess) -> None:
-    until(lambda: bool(process.predict(CALLS[:1])) and process.beside)
+    wait_until(lambda: bool(process.predict(CALLS[:1])) and process.beside)
 
 
 def same(found: list[Prediction], wanted: list[Prediction]) -> None:
@@ -99,7 +92,7 @@ def test_it_ends_with_its_parent() -> None:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == 9, ended.stderr
     child = Path("/proc") / ended.stdout.strip()
-    until(lambda: not child.exists() or "\nState:\tZ" in (child / "status").read_text())
+    wait_until(lambda: not child.exists() or "\nState:\tZ" in (child / "status").read_text())
 
 
 def test_closed_it_predicts_here(here: Predictor, there: PredictorProcess) -> None:
@@ -122,7 +115,7 @@ def test_a_child_that_found_another_version_is_not_asked(
     older = Predictor.load(tmp_path / "model")
     older.version = "before"
     process = PredictorProcess(older, tmp_path / "model")
-    until(lambda: bool(process.predict(CALLS[:1])) and "found version" in caplog.text)
+    wait_until(lambda: bool(process.predict(CALLS[:1])) and "found version" in caplog.text)
     assert not process.beside
     process.close()
 
@@ -139,7 +132,7 @@ def test_a_new_model_has_a_process_of_its_own_and_the_old_one_ends(tmp_path: Pat
         fresh = tmp_path / "fresh"
         shutil.copytree(shipped(), fresh)
         (fresh / "manifest.json").replace(model / "manifest.json")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while forecast.swaps == 0:
                 await asyncio.sleep(0.02)
         new = forecast.predictor
@@ -158,6 +151,6 @@ def test_a_model_in_office_predicts_in_its_process() -> None:
     adapting = Adapting.open(AdaptationSettings(kind="tail_loss"), shipped(), own_process=True)
     process = adapting.office.predicts
     assert isinstance(process, PredictorProcess)
-    until(lambda: adapting.predict(CALLS[:1])[0].source == "neural" and process.beside)
+    wait_until(lambda: adapting.predict(CALLS[:1])[0].source == "neural" and process.beside)
     adapting.close()
     assert process._child is None

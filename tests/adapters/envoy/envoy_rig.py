@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession, ClientTimeout, InvalidURL, web
+from patience import PATIENCE_S
 
 from swarmx.adapters.envoy.bootstrap import Bootstrap, bootstrap
 from swarmx.adapters.envoy.picker import Picker
@@ -141,17 +142,6 @@ class Rig:
                 loop.time() - began,
             )
 
-    async def until(self, true: Any, within_s: float = 5.0) -> None:
-        """Wait for something that another part of the rig is about to do."""
-        await until(true, within_s)
-
-
-async def until(true: Callable[[], Any], within_s: float = 5.0) -> None:
-    """Raises TimeoutError when that has not come about in time."""
-    async with asyncio.timeout(within_s):
-        while not true():
-            await asyncio.sleep(0.01)
-
 
 @dataclass(frozen=True)
 class Reply:
@@ -228,7 +218,7 @@ async def running_envoy(options: Bootstrap, first: Sequence[dict[str, Any]] = ()
 
 
 async def _ready(told: Path, process: subprocess.Popen[bytes]) -> Envoy:
-    async with asyncio.timeout(20), ClientSession() as client:
+    async with asyncio.timeout(PATIENCE_S), ClientSession() as client:
         while True:
             if process.poll() is not None:
                 raise RuntimeError(f"Envoy ended with {process.returncode}")
@@ -245,7 +235,7 @@ async def _ready(told: Path, process: subprocess.Popen[bytes]) -> Envoy:
 
 async def picker_seen(client: ClientSession, admin: str) -> None:
     """Wait until Envoy holds the picker for healthy."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             async with client.get(f"http://{admin}/clusters") as got:
                 flags = [line for line in (await got.text()).splitlines() if line.startswith("picker::127.0.0.1")]

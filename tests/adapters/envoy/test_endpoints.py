@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from envoy_rig import until
+from patience import until
 
 from swarmx.adapters.envoy.endpoints import Endpoint, read_endpoints, watch_dns, watch_file
 from swarmx.errors import BadInput

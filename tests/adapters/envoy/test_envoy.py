@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import time
+import threading
 from collections.abc import Sequence
 
 import pytest
 from envoy_rig import Backend, needs_envoy, rig, settings_for
+from patience import PATIENCE_S, until
 
 from swarmx.adapters.envoy.picker import Picker
 from swarmx.engine import EngineConstants
@@ -77,7 +78,7 @@ def test_tokens_pass_through_as_they_come_and_are_counted(proxy: dict[str, objec
                     got += piece
             assert got.count(b"data:") == 7 and got.endswith(b"data: [DONE]\n\n")
             assert times[-1] - times[0] > 0.3 and len(times) >= 5  # not collected and sent at the end
-            await r.until(lambda: r.records)
+            await until(lambda: r.records)
             record = r.records[0]
             assert (record.status, record.output_tokens, record.prompt_tokens) == ("ok", 5, 7)
             assert record.first_token_s is not None and record.finished_s is not None
@@ -91,7 +92,7 @@ def test_usage_is_read_from_a_whole_answer(proxy: dict[str, object]) -> None:
     async def run() -> None:
         async with rig(proxy=proxy) as r:
             await r.post({"prompt": "hi", "tokens": 42}, {"x-swarmx-workflow-id": "w", "x-swarmx-tenant": "t"})
-            await r.until(lambda: r.records)
+            await until(lambda: r.records)
             record = r.records[0]
             assert (record.output_tokens, record.prompt_tokens, record.cached_tokens) == (42, 11, 4)
             assert (record.workflow_id, record.tenant, record.model) == ("w", "t", "m")
@@ -125,9 +126,9 @@ def test_a_buffered_call_is_held_within_the_proxys_message_timeout_alone() -> No
 def test_without_answers_bodies_nothing_is_held_and_a_sentence_says_why(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         async with rig([Backend("b1")], {"answers": "none"}) as r:
-            replies = await asyncio.gather(*(r.post({"prompt": "hi", "sleep": 0.3}) for _ in range(3)))
-            assert [reply.status for reply in replies] == [200, 200, 200]
-            assert max(reply.took_s for reply in replies) < 0.6
+            posts = [asyncio.create_task(r.post({"prompt": "hi", "sleep": 2.0})) for _ in range(3)]
+            await until(lambda: r.backends[0].inside == 3)
+            assert [(await post).status for post in posts] == [200, 200, 200]
             assert not r.picker.pool.rides
 
     asyncio.run(run())
@@ -141,7 +142,7 @@ def test_low_priority_is_shed_with_429_when_the_pool_is_saturated(proxy: dict[st
             [Backend("b1")], proxy, objectives={"batch": -1}, shed_waiting=1.0, scheduler={"preset": "push"}
         ) as r:
             busy = [asyncio.create_task(r.post({"prompt": "hi", "sleep": 0.5})) for _ in range(3)]
-            await r.until(lambda: r.backends[0].inside == 3)
+            await until(lambda: r.backends[0].inside == 3)
             shed = await r.post({"prompt": "hi"}, {"x-gateway-inference-objective": "batch"})
             assert shed.status == 429 and shed.headers["retry-after"] == "5"
             assert shed.json["error"]["type"] == "rate_limit_error"
@@ -197,7 +198,7 @@ def test_a_body_that_is_no_json_reaches_the_engine_which_says_so(proxy: dict[str
                 assert reply.status in (200, 400, 500) and reply.backend is not None, body[:10]
             async with r.client.get(r.url + "/v1/models") as got:
                 assert got.status == 200
-            await r.until(lambda: not r.picker.pool.rides)
+            await until(lambda: not r.picker.pool.rides)
 
     asyncio.run(run())
 
@@ -209,7 +210,7 @@ def test_an_oversized_body_is_413(proxy: dict[str, object]) -> None:
             reply = await r.post({"prompt": "x" * 200_000})
             assert reply.status == 413
             assert (await r.post({"prompt": "x"})).status == 200
-            await r.until(lambda: not r.picker.pool.rides)
+            await until(lambda: not r.picker.pool.rides)
 
     asyncio.run(run())
 
@@ -219,7 +220,7 @@ def test_bodies_that_are_held_together_are_bounded(proxy: dict[str, object]) -> 
     async def run() -> None:
         async with rig([Backend("b1")], proxy, max_bodies_bytes=250_000) as r:
             first = asyncio.create_task(r.post({"prompt": "x", "sleep": 0.3}))
-            await r.until(lambda: r.backends[0].inside == 1)
+            await until(lambda: r.backends[0].inside == 1)
             replies = await asyncio.gather(*(r.post({"prompt": "x" * 100_000}) for _ in range(6)))
             statuses = sorted(reply.status for reply in replies)
             assert set(statuses) <= {200, 503} and statuses[0] == 200
@@ -230,19 +231,22 @@ def test_bodies_that_are_held_together_are_bounded(proxy: dict[str, object]) -> 
                 shed = next(reply for reply in replies if reply.status == 503)
                 assert "long requests" in shed.json["error"]["message"] and shed.headers["retry-after"] == "1"
             assert (await first).status == 200
-            await r.until(lambda: not r.picker.pool.rides)
+            await until(lambda: not r.picker.pool.rides)
             assert r.picker.pool.body_bytes == 0
 
     asyncio.run(run())
 
 
 class Asleep:
-    """A predictor whose network does not wake up in time; by type it says 50 tokens at once."""
+    """A predictor whose network sleeps until it is woken; by type it says 50 tokens at once."""
 
     version = "1"
 
+    def __init__(self) -> None:
+        self.woken = threading.Event()
+
     def predict(self, calls: Sequence[Call]) -> list[Prediction]:
-        time.sleep(1.0)
+        self.woken.wait(PATIENCE_S)
         return self.fallback_for(calls)
 
     def fallback_for(self, calls: Sequence[Call]) -> list[Prediction]:
@@ -253,13 +257,16 @@ def test_a_predictor_that_sleeps_costs_a_request_its_budget_and_no_more() -> Non
     async def run() -> None:
         backends = [Backend("b1"), Backend("b2")]
         settings = settings_for((b.address for b in backends), predictor={"budget_s": 0.05})
-        async with rig(backends, picker=Picker(settings, Asleep())) as r:
+        asleep = Asleep()
+        async with rig(backends, picker=Picker(settings, asleep)) as r:
             replies = [await r.post({"prompt": "x"}) for _ in range(5)]
             assert {reply.status for reply in replies} == {200}
-            assert 0.05 <= sorted(reply.took_s for reply in replies)[2] < 0.5
-            await r.until(lambda: len(r.records) == 5)
+            assert min(reply.took_s for reply in replies) >= 0.05
+            await until(lambda: len(r.records) == 5)
             assert {record.prediction_source for record in r.records} == {"per_type"}
             assert r.picker.counters.total("late_predictions") == 5
+            assert not asleep.woken.is_set()
+            asleep.woken.set()
 
     asyncio.run(run())
 
@@ -283,7 +290,7 @@ def test_shadow_decides_and_records_while_the_proxy_chooses() -> None:
             assert [reply.status for reply in replies] == [200] * 6
             assert {reply.json["destination"] for reply in replies} == {None}
             assert [b.calls for b in r.backends] == [3, 3]  # Envoy's own round robin
-            await r.until(lambda: len(r.records) == 6)
+            await until(lambda: len(r.records) == 6)
             served = {b.address: b.name for b in r.backends}
             assert [served[record.replica or ""] for record in r.records] == [reply.backend for reply in replies]
 

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from aiohttp import ClientSession, ClientTimeout, web
 from envoy_rig import Backend, free_port, held_port, needs_envoy, picker_seen, rig, running_envoy, serving, settings_for
+from patience import PATIENCE_S, until
 
 from swarmx.adapters.envoy.bootstrap import Bootstrap
 from swarmx.adapters.envoy.picker import Picker
@@ -36,7 +37,7 @@ def test_the_proxy_walks_the_list_when_the_first_endpoint_is_dead(answers: str) 
             reply = await r.post({"prompt": "x"})
             assert (reply.status, reply.backend) == (200, "alive")
             assert reply.json["destination"] == f"{gone},{alive.address}"
-            await r.until(lambda: r.records)
+            await until(lambda: r.records)
             assert r.records[0].replica == alive.address  # as the proxy said, not as we had chosen
             assert r.picker.counters.total("fallbacks") == 1
         nobody.close()
@@ -69,7 +70,7 @@ def test_a_dead_picker(fail_open: bool, wanted: int, duplex: bool) -> None:
             # a client that names a destination itself must not be followed now either
             sent = {"x-gateway-destination-endpoint": "127.0.0.1:1"}
             if duplex and fail_open:  # Envoy fails a few until it knows that there is no picker
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(PATIENCE_S):
                     while (await r.post({"prompt": "x"}, sent)).status != 200:
                         await asyncio.sleep(0.05)
             statuses = [(await r.post({"prompt": "x" * 1000}, sent)).status for _ in range(4)]
@@ -83,13 +84,13 @@ def test_a_client_that_leaves_while_its_call_is_held_frees_its_place(answers: st
     async def run() -> None:
         async with rig([Backend("b1")], {"answers": answers}) as r:
             first = asyncio.create_task(r.post({"prompt": "x", "sleep": 0.6}))
-            await r.until(lambda: r.backends[0].inside == 1)
+            await until(lambda: r.backends[0].inside == 1)
             leaving = asyncio.create_task(r.post({"prompt": "x"}))
-            await r.until(lambda: len(r.picker.lanes.owner.queue) == 1)
+            await until(lambda: len(r.picker.lanes.owner.queue) == 1)
             leaving.cancel()
-            await r.until(lambda: not r.picker.lanes.owner.queue)
+            await until(lambda: not r.picker.lanes.owner.queue)
             assert (await first).status == 200
-            await r.until(lambda: not r.picker.pool.rides)
+            await until(lambda: not r.picker.pool.rides)
             assert r.picker.counters.total("closed_while_held") == 1
             assert sorted(record.status for record in r.records) == ["cancelled", "ok"]
             assert not r.picker.lanes.cluster.flights
@@ -104,9 +105,9 @@ def test_a_client_that_leaves_in_the_middle_of_an_answer_is_cancelled_there(answ
             body = {"prompt": "x", "stream": True, "tokens": 100, "gap": 0.05}
             async with r.client.post(r.url + "/v1/completions", json=body) as got:
                 await got.content.readany()
-            await r.until(lambda: not r.picker.pool.rides)
+            await until(lambda: not r.picker.pool.rides)
             assert r.records[0].status == "cancelled"
-            await r.until(lambda: r.backends[0].left == 1)
+            await until(lambda: r.backends[0].left == 1)
 
     asyncio.run(run())
 
@@ -123,11 +124,11 @@ def test_a_client_that_leaves_at_the_end_of_its_stream_was_served(answers: str) 
                     if line.startswith(b"data: [DONE]"):
                         got.close()
                         break
-            await r.until(lambda: not r.picker.pool.rides)
+            await until(lambda: not r.picker.pool.rides)
             assert [record.status for record in r.records] == ["ok"]
             assert r.records[0].output_tokens == (0 if answers == "headers" else 5)
             assert not r.picker.lanes.cluster.flights
-            await r.until(lambda: r.backends[0].left == 1)  # and the engine hears of it
+            await until(lambda: r.backends[0].left == 1)  # and the engine hears of it
 
     asyncio.run(run())
 
@@ -157,7 +158,7 @@ def test_calls_that_nobody_watches_are_given_up_and_a_sentence_says_why(
         async with rig([backend], {"answers": "none"}, Picker(settings)) as r:
             replies = await asyncio.gather(*(r.post({"prompt": "x"}) for _ in range(3)))
             assert [reply.status for reply in replies] == [200, 200, 200]
-            await r.until(lambda: not r.picker.pool.rides)
+            await until(lambda: not r.picker.pool.rides)
             assert [record.status for record in r.records] == ["cancelled"] * 3
             assert not r.picker.lanes.cluster.flights
 
@@ -171,30 +172,32 @@ def test_a_client_cannot_have_its_answer_taken_for_anothers() -> None:
     async def run() -> None:
         async with rig([Backend("b1"), Backend("b2")], {"answers": "watched", "fail_open": True}) as r:
             slow = asyncio.create_task(r.post({"prompt": "x", "sleep": 0.5}, {"x-swarmx-call-id": "mine"}))
-            await r.until(lambda: "mine" in r.picker.pool.rides)
+            await until(lambda: "mine" in r.picker.pool.rides)
             said = await r.post({"prompt": "x", "tokens": 9}, {"x-swarmx-decision": "mine"})
             assert said.status == 200 and said.headers["x-swarmx-decision"] != "mine"
             assert (await slow).headers["x-swarmx-decision"] == "mine"
-            await r.until(lambda: not r.picker.pool.rides)
+            await until(lambda: not r.picker.pool.rides)
             assert {record.call_id == "mine": record.output_tokens for record in r.records} == {True: 3, False: 9}
 
     asyncio.run(run())
 
 
 def test_a_slow_sender_and_a_slow_reader_hold_up_nobody() -> None:
-    async def slow_body() -> AsyncIterator[bytes]:
-        for piece in (b'{"prompt": "', *(b"x" * 100 for _ in range(8)), b'"}'):
+    async def slow_body(rest: asyncio.Event) -> AsyncIterator[bytes]:
+        for piece in (b'{"prompt": "', *(b"x" * 100 for _ in range(4))):
             yield piece
-            await asyncio.sleep(0.06)
+        await rest.wait()
+        yield b'"}'
 
     async def run() -> None:
+        rest = asyncio.Event()
         async with rig(scheduler={"preset": "push"}) as r:
             headers = {"content-type": "application/json"}
-            slow = asyncio.create_task(_fetch(r.client, r.url, slow_body(), headers))
+            slow = asyncio.create_task(_fetch(r.client, r.url, slow_body(rest), headers))
             stream = {"prompt": "x", "stream": True, "tokens": 20_000}
             async with r.client.post(r.url + "/v1/completions", json=stream) as unread:  # nobody reads this for a while
-                took = [(await r.post({"prompt": "x"})).took_s for _ in range(10)]
-                assert sorted(took)[5] < 0.2
+                assert [(await r.post({"prompt": "x"})).status for _ in range(10)] == [200] * 10
+                rest.set()
                 assert await slow == 200
                 assert (await unread.read()).count(b'"choices":[{') == 20_000
 
@@ -227,20 +230,20 @@ async def _tells(request: web.Request) -> web.StreamResponse:
 def test_metrics_pages_that_hang_lie_or_flood_delay_no_request() -> None:
     pages = {"hangs": _hangs, "floods": _floods, "lies": _lies, "unpacks": _unpacks, "tells": _tells}
     backends = [Backend(name, page=page) for name, page in pages.items()]
-    scrape = {"every_s": 0.2, "timeout_s": 0.3, "stale_s": 1.0}
+    scrape = {"every_s": 0.2, "timeout_s": 2.0, "stale_s": 4.0}
 
     async def run() -> None:
         async with rig(backends, scheduler={"preset": "round_robin"}, scrape=scrape) as r:
             known = r.picker.picture.known
-            await r.until(lambda: known[backends[-1].address].load is not None)
+            await until(lambda: known[backends[-1].address].load is not None)
             replies = [await r.post({"prompt": "x"}) for _ in range(40)]
             assert {reply.status for reply in replies} == {200}
             assert {reply.backend for reply in replies} == set(pages)  # what a page says takes nobody out
-            assert sorted(reply.took_s for reply in replies)[20] < 0.1
+            assert sorted(reply.took_s for reply in replies)[20] < 2.0  # half of them waited for no page that hangs
             with_load = {b.name for b in backends if known[b.address].load is not None}
             assert with_load == {"tells"}
             said = [f'scrape_failures_total{{reason="{reason}"}}' for reason in ("timeout", "bad_page", "no_load")]
-            await r.until(lambda: all(line in r.picker.counters.text() for line in said))
+            await until(lambda: all(line in r.picker.counters.text() for line in said))
             async with r.client.get(f"http://127.0.0.1:{r.picker.pages_port}/healthz") as got:
                 assert got.status == 200
 
@@ -325,7 +328,7 @@ def test_a_picker_restarted_under_load_costs_no_call_but_those_in_its_hands(
                 picker.send_signal(how)
                 await asyncio.to_thread(picker.wait, 20)
             async with separate_picker(config, pages):
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_S):
                     while (picks := await _picks(client, pages)) == 0:
                         await asyncio.sleep(0.1)
                 stop.set()

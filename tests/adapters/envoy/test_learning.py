@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import yaml
 from envoy_rig import Backend, Rig, needs_envoy, rig, settings_for
+from patience import until
 
 from swarmx.adapt.registry import DirectoryRegistry
 from swarmx.adapters.adaptation import Adapting
@@ -100,7 +101,7 @@ def test_a_drift_brings_a_new_model_into_office_while_requests_go_on(tmp_path: P
             said = [m.predictor.predict([tale])[0].tokens.mean() for m in (began, adapting.office.model)]
             assert said[1] > 2 * said[0]  # it has learned that answers are four times as long
             statuses.append(await ask(r, "story", "Write a long story about chess and rivers.", 800))
-            await r.until(lambda: len(r.records) == len(statuses))
+            await until(lambda: len(r.records) == len(statuses))
             assert set(statuses) == {200} and r.records[-1].prediction_source == "neural"
             async with r.client.get(f"http://127.0.0.1:{r.picker.pages_port}/metrics") as page:
                 assert "swarmx_picker_model_swaps 1.0" in await page.text()
@@ -144,13 +145,13 @@ def test_the_nightly_job_learns_from_the_records_and_the_picker_takes_its_model(
             for batch in range(20):
                 asked = (ask(r, *call) for call in calls(20, batch, factor=4.0))
                 assert set(await asyncio.gather(*asked)) == {200}
-            await r.until(lambda: len(r.records) == 400)
+            await until(lambda: len(r.records) == 400)
             assert r.records[-1].prediction_source == "neural"
             await asyncio.to_thread(nightly_job, shared, scratch)
-            await r.until(lambda: forecaster.swaps == 1, within_s=30)
+            await until(lambda: forecaster.swaps == 1)
             assert forecaster.predictor.version != old
             assert await ask(r, "story", "Write a long story about chess and rivers.", 800) == 200
-            await r.until(lambda: len(r.records) == 401)
+            await until(lambda: len(r.records) == 401)
             said = r.records[-1].predicted_tokens
             assert said is not None and np.mean(said) > 400  # its first model would say 200
 

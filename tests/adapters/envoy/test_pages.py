@@ -14,6 +14,7 @@ import pytest
 import yaml
 from aiohttp import ClientSession
 from envoy_rig import free_port, needs_envoy, rig, settings_for
+from patience import PATIENCE_S
 
 from swarmx.adapters.envoy.picker import Picker
 
@@ -53,7 +54,7 @@ def test_a_page_request_that_is_long_or_no_http_is_cut_off() -> None:
         for sent in (b"GET /" + b"x" * 100_000, b"\x16\x03\x01\r\n\r\n"):
             reader, writer = await asyncio.open_connection("127.0.0.1", picker.pages_port)
             writer.write(sent)
-            await asyncio.wait_for(reader.read(), 5)
+            await asyncio.wait_for(reader.read(), PATIENCE_S)
             writer.close()
         await picker.stop()
 
@@ -83,7 +84,7 @@ def test_a_real_prometheus_scrapes_the_metrics(tmp_path: Path) -> None:
             process = subprocess.Popen([str(PROMETHEUS), *flags, f"--web.listen-address=127.0.0.1:{port}"])
             try:
                 found: list[dict[str, object]] = []
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE_S):
                     while not found:
                         await asyncio.sleep(0.2)
                         try:

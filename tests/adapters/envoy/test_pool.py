@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from swarmx.adapters.envoy.counters import Counters
 from swarmx.adapters.envoy.journal import Journal
@@ -35,8 +36,8 @@ def _call(pool: Pool, call_id: str, **fields: object) -> Call:
 def test_held_calls_start_in_order_as_others_end() -> None:
     async def run() -> None:
         pool = _pool()
-        first = await pool.pick(_call(pool, "1"), None, 10.0)
-        waiting = [asyncio.create_task(pool.pick(_call(pool, str(i)), None, 10.0)) for i in (2, 3)]
+        first = await pool.pick(_call(pool, "1"), None, 2 * PATIENCE_S)
+        waiting = [asyncio.create_task(pool.pick(_call(pool, str(i)), None, 2 * PATIENCE_S)) for i in (2, 3)]
         await asyncio.sleep(0.01)
         assert not any(task.done() for task in waiting)
         pool.end(first, "ok")
@@ -68,15 +69,15 @@ def test_a_picker_that_loses_the_queue_answers_what_it_holds_and_holds_no_more()
     async def run() -> None:
         pool = _pool(TWO)
         for name in ("1", "2"):
-            await pool.pick(_call(pool, name), None, 10.0)
-        held = asyncio.create_task(pool.pick(_call(pool, "3"), None, 10.0))
+            await pool.pick(_call(pool, name), None, 2 * PATIENCE_S)
+        held = asyncio.create_task(pool.pick(_call(pool, "3"), None, 2 * PATIENCE_S))
         await asyncio.sleep(0.01)
         pool.set_owner(False)
-        assert (await asyncio.wait_for(held, 1)).address
-        ride = await asyncio.wait_for(pool.pick(_call(pool, "4"), None, 10.0), 1)
+        assert (await asyncio.wait_for(held, PATIENCE_S)).address
+        ride = await asyncio.wait_for(pool.pick(_call(pool, "4"), None, 2 * PATIENCE_S), PATIENCE_S)
         assert ride.lane is pool.lanes.standby and ride.lane.name == "power_of_two"
         pool.set_owner(True)
-        later = asyncio.create_task(pool.pick(_call(pool, "5"), None, 10.0))
+        later = asyncio.create_task(pool.pick(_call(pool, "5"), None, 2 * PATIENCE_S))
         await asyncio.sleep(0.01)
         assert not later.done()
         later.cancel()
@@ -87,7 +88,7 @@ def test_a_picker_that_loses_the_queue_answers_what_it_holds_and_holds_no_more()
 def test_calls_of_an_endpoint_that_is_gone_leave_the_book_and_are_not_sent_twice() -> None:
     async def run() -> None:
         pool = _pool(TWO)
-        rides = [await pool.pick(_call(pool, name), None, 10.0) for name in ("1", "2")]
+        rides = [await pool.pick(_call(pool, name), None, 2 * PATIENCE_S) for name in ("1", "2")]
         gone = next(r for r in rides if r.address == "a:1")
         pool.set_states([TWO[1]])
         assert set(pool.lanes.cluster.flights) == {r.call.id for r in rides if r is not gone}
@@ -100,15 +101,15 @@ def test_calls_of_an_endpoint_that_is_gone_leave_the_book_and_are_not_sent_twice
 def test_a_held_call_outlives_the_endpoint_that_goes() -> None:
     async def run() -> None:
         pool = _pool(TWO)
-        rides = [await pool.pick(_call(pool, name), None, 10.0) for name in ("1", "2")]
+        rides = [await pool.pick(_call(pool, name), None, 2 * PATIENCE_S) for name in ("1", "2")]
         stays = next(r for r in rides if r.address == "b:1")
-        held = asyncio.create_task(pool.pick(_call(pool, "3"), None, 10.0))
+        held = asyncio.create_task(pool.pick(_call(pool, "3"), None, 2 * PATIENCE_S))
         await asyncio.sleep(0.01)
         pool.set_states([TWO[1]])
         await asyncio.sleep(0.01)
         assert not held.done()
         pool.end(stays, "ok")
-        assert (await asyncio.wait_for(held, 1)).address == "b:1"
+        assert (await asyncio.wait_for(held, PATIENCE_S)).address == "b:1"
 
     asyncio.run(run())
 

@@ -8,7 +8,7 @@ import gzip
 import socket
 
 import pytest
-from envoy_rig import until
+from patience import until
 from scrape_rig import (
     GOOD,
     Handler,

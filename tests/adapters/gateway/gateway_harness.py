@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -170,10 +169,3 @@ def server_settings(server: Mapping[str, Any]) -> ServerSettings:
         **server,
         "upstream": upstream,
     })  # fmt: skip
-
-
-async def until(condition: Any, timeout_s: float = 5.0) -> None:
-    """Wait until a condition holds; the test fails when it never does."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.01)

@@ -9,7 +9,8 @@ from pathlib import Path
 import aiohttp
 import numpy as np
 import pytest
-from gateway_harness import Running, mocks, server_settings, until
+from gateway_harness import Running, mocks, server_settings
+from patience import until
 
 from swarmx.adapt.example import examples_of
 from swarmx.adapt.registry import DirectoryRegistry
@@ -69,7 +70,7 @@ async def test_the_champion_is_swapped_while_calls_come_and_records_hold_embeddi
             answers = [await run.chat(f"List the main facts about bees {i}") for i in range(8)]
             assert {status for status, *_ in answers} == {200}
             registry.set("champion", second, {})
-            await until(lambda: gateway.state.ended.adapting.version == second, timeout_s=30)
+            await until(lambda: gateway.state.ended.adapting.version == second)
             more = await asyncio.gather(*(run.chat(f"Name a colour for tea {i}") for i in range(16)))
             assert {status for status, *_ in more} == {200}
             told = [gateway.state.receipts.get(headers["x-swarmx-decision"]) for _, _, headers in (answers[0], more[0])]
@@ -109,7 +110,7 @@ async def test_a_model_that_is_trained_anew_takes_over_without_a_registry(
             here.rename(tmp_path / "old")
             shutil.copytree(models[1], tmp_path / "new")
             (tmp_path / "new").rename(here)
-            await until(lambda: gateway.state.predictor.predictor is not before, timeout_s=30)
+            await until(lambda: gateway.state.predictor.predictor is not before)
             assert (await run.chat("Name another bee"))[0] == 200
             assert "swarmx_model_swaps 1.0" in gateway.state.metrics.text().decode()
         finally:

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
-from gateway_harness import mocks, server_settings, until
+from gateway_harness import mocks, server_settings
+from patience import until
 
 from swarmx.adapters.gateway.gateway import Gateway, GatewaySettings
 from swarmx.adapters.mock_replica import HiddenRule, MockOptions

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from gateway_harness import SPEC, Running, running
+from patience import until
 
 from swarmx.adapters.predicting import Forecaster
 from swarmx.quantiles import QuantileGrid
@@ -16,7 +17,6 @@ from swarmx.types import Call, Prediction
 
 pytestmark = pytest.mark.asyncio
 BUDGET_S = 0.06
-SLACK_S = 0.25  # what a busy machine may add to a wait
 
 
 @dataclass
@@ -24,9 +24,11 @@ class Sleeping:
     """A network that sleeps over each call; a call's type is known at once."""
 
     call_s: float
+    awake: int = 0  # times it has answered
 
     def predict(self, calls: Sequence[Call]) -> list[Prediction]:
         time.sleep(self.call_s * len(calls))
+        self.awake += 1
         return [Prediction(QuantileGrid.point(10.0), "neural", model_version="v1") for _ in calls]
 
     def fallback_for(self, calls: Sequence[Call]) -> list[Prediction]:
@@ -54,12 +56,12 @@ def counted(run: Running, name: str) -> float:
 
 async def test_a_predictor_that_sleeps_holds_no_call_beyond_its_budget() -> None:
     async with running(1) as run:
-        predicts(run, Sleeping(1.5))
-        began = time.monotonic()
+        sleeping = Sleeping(10.0)
+        predicts(run, sleeping)
         assert await tiers(run, 3) == ["per_type"] * 3
-        assert time.monotonic() - began < 1.0  # the network has not answered yet
+        assert not sleeping.awake  # the network has not answered yet
         waits = [row["wait_s"] for row in run.gateway.state.latest()]
-        assert all(BUDGET_S - 0.02 < wait < BUDGET_S + SLACK_S for wait in waits)
+        assert min(waits) > BUDGET_S - 0.02
         assert counted(run, "swarmx_predictions_late_total") == 3
 
 
@@ -83,9 +85,8 @@ async def test_a_call_hears_of_a_late_prediction_while_it_waits() -> None:
         for replica in run.gateway.state.pools["mock"].replicas.values():
             run.gateway.state.pools["mock"].drain(replica, leave=False)
         call = asyncio.create_task(run.chat())
-        await asyncio.sleep(0.5)
-        (ticket,) = run.gateway.state.pools["mock"].tickets.values()
-        assert ticket.prediction is not None and ticket.prediction.source == "neural"
+        tickets = run.gateway.state.pools["mock"].tickets
+        await until(lambda: [t.prediction.source for t in tickets.values() if t.prediction] == ["neural"])
         for replica in run.gateway.state.pools["mock"].replicas.values():
             run.gateway.state.pools["mock"].undrain(replica)
         status, _, headers = await call

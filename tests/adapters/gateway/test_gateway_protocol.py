@@ -9,7 +9,8 @@ import openai
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from gateway_harness import running, until
+from gateway_harness import running
+from patience import until
 
 from swarmx.adapters.mock_replica import HiddenRule, MockOptions
 

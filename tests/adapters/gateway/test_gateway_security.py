@@ -11,7 +11,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from gateway_harness import ADMIN_TOKEN, running, until
+from gateway_harness import ADMIN_TOKEN, running
+from patience import PATIENCE_S, until
 
 from swarmx.adapters.gateway.access import Access, Bucket, Tenant, digest, new_key
 from swarmx.adapters.gateway.errors import Refused
@@ -104,11 +105,11 @@ async def test_t6_a_slow_loris_is_cut_off() -> None:
     async with running(1, server={"limits": {"headers_s": 0.3, "body_s": 0.3}}) as run:
         reader, writer = await asyncio.open_connection("127.0.0.1", run.gateway.port)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-A: ")
-        assert await asyncio.wait_for(reader.read(), 5) == b""  # headers that never end
+        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""  # headers that never end
         writer.close()
         reader, writer = await asyncio.open_connection("127.0.0.1", run.gateway.port)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
-        assert b"408" in await asyncio.wait_for(reader.readline(), 5)  # a body that never comes
+        assert b"408" in await asyncio.wait_for(reader.readline(), PATIENCE_S)  # a body that never comes
         writer.close()
         assert (await run.chat())[0] == 200
 
@@ -120,7 +121,7 @@ async def test_t6_connections_beyond_the_limit_are_closed_at_once() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", run.gateway.port)
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-            await asyncio.wait_for(reader.readexactly(1), 5)
+            await asyncio.wait_for(reader.readexactly(1), PATIENCE_S)
         for _, each in [*held, (reader, writer)]:
             each.close()
 
@@ -143,7 +144,7 @@ async def test_t7_ambiguous_framing_never_reaches_a_replica(head: bytes) -> None
             b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n0\r\n\r\nGET /health HTTP/1.1\r\n\r\n"
         )
         writer.write_eof()
-        answer = await asyncio.wait_for(reader.read(), 5)
+        answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
         writer.close()
         assert not answer.startswith(b"HTTP/1.1 200") and b"HTTP/1.0 200" not in answer
         assert not run.gateway.state.latest()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from gateway_harness import running, until
+from gateway_harness import running
+from patience import until
 
 pytestmark = pytest.mark.asyncio
 ASK = {"model": "mock", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 10}

@@ -10,7 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gateway_harness import ADMIN_TOKEN, running, until
+from gateway_harness import ADMIN_TOKEN, running
+from patience import until
 
 from swarmx.adapters.prompts import prefix_blocks
 from swarmx.logs.table import read_log

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from aiohttp import web
 from keda_rig import page_of
+from patience import PATIENCE_S
 
 from swarmx.adapters.books import MAX_PAGE_BYTES, PAGE_S, Books, read_book
 from swarmx.adapters.fetch import fetch, page_client
@@ -257,7 +258,7 @@ def test_a_gateway_s_live_plans_order_writers_before_any_writer_arrives(tmp_path
             await scaler.look(client, {})
             assert scaler.wanted_replicas("write") == 1
             calls = plans(http, f"http://127.0.0.1:{gateway.port}", 4)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 while gateway.state.in_flight < 4:
                     await asyncio.sleep(0.02)
             await scaler.look(client, {})

@@ -145,9 +145,3 @@ def pod(name: str, ip: str, ready: bool = True, **metadata: Any) -> dict[str, An
 def status(code: int, reason: str) -> web.Response:
     body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason}
     return web.json_response(body, status=code)
-
-
-async def until(true: Callable[[], bool], within_s: float = 5.0) -> None:
-    async with asyncio.timeout(within_s):
-        while not true():
-            await asyncio.sleep(0.01)

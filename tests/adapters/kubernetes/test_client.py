@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from k8s_rig import PODS, Asked, Cut, cluster, pod, status, until
+from k8s_rig import PODS, Asked, Cut, cluster, pod, status
+from patience import until
 
 from swarmx.adapters.kubernetes.client import Api, ApiError, in_cluster
 from swarmx.adapters.kubernetes.follow import follow

@@ -11,7 +11,8 @@ from typing import Any
 import grpc
 import pytest
 import yaml
-from k8s_rig import Line, cluster, connected, pod, until
+from k8s_rig import Line, cluster, connected, pod
+from patience import PATIENCE_S, until
 
 from swarmx.adapters.envoy.messages import NOT_SERVING, PROCESS, SERVING, pb
 from swarmx.adapters.envoy.picker import Picker
@@ -94,7 +95,7 @@ def test_the_owner_is_known_everywhere_and_hands_over_within_its_rights(monkeypa
                 return dict((await api.get(f"{pods}/{name}"))["metadata"]["labels"])
 
             async def labelled(name: str) -> None:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(PATIENCE_S):
                     while (await labels(name)).get(LABEL) != "true":
                         await asyncio.sleep(0.02)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from k8s_rig import cluster, pod, until
+from k8s_rig import cluster, pod
+from patience import until
 
 from swarmx.adapters.envoy.endpoints import Endpoint
 from swarmx.adapters.kubernetes.inference_pool import endpoints_of, watch_pool

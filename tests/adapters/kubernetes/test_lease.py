@@ -6,7 +6,8 @@ import asyncio
 import logging
 
 import pytest
-from k8s_rig import Asked, cluster, status, until
+from k8s_rig import Asked, cluster, status
+from patience import until
 
 from swarmx.adapters.kubernetes.client import Api
 from swarmx.adapters.kubernetes.lease import Lease

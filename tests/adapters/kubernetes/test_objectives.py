@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import kmock
 from aiohttp import web
-from k8s_rig import cluster, until
+from k8s_rig import cluster
+from patience import PATIENCE_S, until
 
 from swarmx.adapters.kubernetes.objectives import priorities_of, watch_objectives
 
@@ -54,7 +55,7 @@ def test_a_cluster_without_the_kind_is_asked_once() -> None:
     async def run() -> None:
         async with cluster() as (_, api, line):
             line.disturb = lambda request: web.json_response({"kind": "Status", "code": 404}, status=404)
-            await asyncio.wait_for(watch_objectives(api, "llm", "default", lambda found: None), 5)
+            await asyncio.wait_for(watch_objectives(api, "llm", "default", lambda found: None), PATIENCE_S)
             assert len(line.seen) == 1
 
     asyncio.run(run())

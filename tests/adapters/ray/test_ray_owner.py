@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import wait_until
 from test_ray_router import WORDS, App
 
 MODEL = Path(__file__).parents[3] / "models" / "default"
@@ -35,8 +36,8 @@ def state(app: App) -> dict[str, Any]:
 def late(ray_serve: Any) -> Iterator[App]:
     app = App(ray_serve, "routed-late", "late", MODEL, answer_s=10.0)
     app.run(app.together(1))
-    app.until(lambda: app.router._link.is_up, 60)
-    app.until(lambda: {s.speed for s in app.router._desk.lanes.cluster.states} == {1.0, 0.5, 0.25})
+    wait_until(lambda: app.router._link.is_up)
+    wait_until(lambda: {s.speed for s in app.router._desk.lanes.cluster.states} == {1.0, 0.5, 0.25})
     app.run(app.together(1))
     yield app
     app.close()
@@ -93,11 +94,11 @@ def test_handles_share_one_queue_that_fills_no_replica_beyond_its_slots(late: Ap
         late.run(late.together(1))
         return state(late)["handles"] == 2
 
-    late.until(two, 60)
+    wait_until(two)
     late.run(both())
     after = state(late)
     assert after["granted"] - before["granted"] >= 28
-    late.until(lambda: state(late)["running"] == 0 and state(late)["waiting"] == 0)
+    wait_until(lambda: state(late)["running"] == 0 and state(late)["waiting"] == 0)
     assert state(late)["returned"] == 0
     stats = [r.routing_stats for r in late.router._replicas_list]
     assert all(s["waiting"] == 0 for s in stats)
@@ -147,7 +148,7 @@ def test_a_cancelled_call_leaves_the_owners_queue(late: App) -> None:
             response.cancel()
 
     late.run(work())
-    late.until(lambda: state(late)["waiting"] == 0 and state(late)["running"] == 0)
+    wait_until(lambda: state(late)["waiting"] == 0 and state(late)["running"] == 0)
 
 
 def test_the_calls_of_a_handle_that_dies_return(late: App) -> None:
@@ -161,7 +162,7 @@ def test_the_calls_of_a_handle_that_dies_return(late: App) -> None:
     answer = ray.get(owner(late).tell.remote(Told("dead", asks)), timeout=30)
     assert answer.grants
     assert sum(late.run(late.together(8)).values()) == 8  # they wait for the lease, then go on
-    late.until(lambda: state(late)["returned"] == before + 8)
+    wait_until(lambda: state(late)["returned"] == before + 8)
 
 
 @pytest.mark.fault
@@ -175,8 +176,8 @@ def test_a_killed_replica_costs_only_the_calls_inside_it(late: App) -> None:
     assert seen.went_on
     assert len(seen.failures) <= SLOTS
     assert all("Actor" in type(f).__name__ or "actor" in str(f) for f in seen.failures)
-    late.until(lambda: len(late.router._replicas_list) == 3, 90)
-    late.until(lambda: bool(late.run(late.together(3))) and len(state(late)["replicas"]) == 3, 60)
+    wait_until(lambda: len(late.router._replicas_list) == 3)
+    wait_until(lambda: bool(late.run(late.together(3))) and len(state(late)["replicas"]) == 3)
 
 
 @pytest.mark.fault
@@ -184,13 +185,13 @@ def test_a_killed_replica_costs_only_the_calls_inside_it(late: App) -> None:
 def test_a_killed_owner_costs_no_call_and_comes_back(late: App, for_good: bool) -> None:
     import ray
 
-    late.until(lambda: bool(late.run(late.together(1))) and late.router._link.is_up, 60)
+    wait_until(lambda: bool(late.run(late.together(1))) and late.router._link.is_up)
     away = late.router.counts.get("owner_away", 0)
     seen = late.run(load(late, 6, 8, lambda: ray.kill(owner(late), no_restart=for_good)))
     assert seen.went_on
     assert seen.failures == []
     assert late.router.counts["owner_away"] == away + 1
-    late.until(lambda: bool(late.run(late.together(1))) and late.router._link.is_up, 60)
+    wait_until(lambda: bool(late.run(late.together(1))) and late.router._link.is_up)
     grants = late.router.counts["owner_grants"]
     late.run(late.together(5))
     assert late.router.counts["owner_grants"] == grants + 5

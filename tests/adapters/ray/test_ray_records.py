@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import wait_until
 from test_ray_demand import write_agents
 from test_ray_owner import MODEL
 from test_ray_router import App
@@ -38,7 +39,7 @@ def recorded(ray_serve: Any, logs: Path) -> Iterator[App]:
         log={"directory": str(logs), "prompt": "keep", "rotate_s": 1.0},
     )  # fmt: skip
     app.run(app.together(1))
-    app.until(lambda: app.router._link.is_up, 60)
+    wait_until(lambda: app.router._link.is_up)
     yield app
     app.close()
 
@@ -71,7 +72,7 @@ def test_each_call_leaves_a_record_and_a_receipt_that_can_be_explained(recorded:
             assert len([1 async for _ in recorded.engine.options(stream=True).stream.remote("a b c d e")]) == 5
 
     recorded.run(work())
-    recorded.until(lambda: len(records_of(logs, WORKFLOW)) == 14, 30)
+    wait_until(lambda: len(records_of(logs, WORKFLOW)) == 14)
     found = records_of(logs, WORKFLOW)
     whole = [r for r in found if r.type == "step"]
     assert sorted(r.output_tokens for r in whole) == list(range(3, 15))
@@ -85,7 +86,7 @@ def test_each_call_leaves_a_record_and_a_receipt_that_can_be_explained(recorded:
     (streamed,) = (r for r in found if r.type == "stream")
     assert streamed.first_token_s is not None and streamed.first_token_s < (streamed.finished_s or 0)
     one = whole[-1]
-    recorded.until(lambda: bool(find_receipt(logs, one.call_id)), 10)
+    wait_until(lambda: bool(find_receipt(logs, one.call_id)))
     assert find_receipt(logs, one.call_id)[-1]["replica"] == one.replica
     said = CliRunner().invoke(cli, ["explain", one.call_id, "--log", str(logs)])
     assert said.exit_code == 0

@@ -6,13 +6,13 @@ One application per router serves all tests of it: starting one takes seconds.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import wait_until
 
 from swarmx import client, kernel
 
@@ -47,13 +47,6 @@ class App:
     def run(self, work: Any) -> Any:
         return asyncio.run(asyncio.wait_for(work, 60))
 
-    def until(self, found: Any, within_s: float = 30.0) -> None:
-        """Wait until the condition holds."""
-        end = time.monotonic() + within_s
-        while not found():
-            assert time.monotonic() < end, f"not within {within_s} s; counts {self.router.counts}"
-            time.sleep(0.05)
-
     async def together(self, count: int, prompt: str = WORDS) -> Counter[str]:
         answers = await asyncio.gather(*(self.engine.remote(prompt) for _ in range(count)))
         return Counter(answer["replica"] for answer in answers)
@@ -74,7 +67,7 @@ class App:
 def led(ray_serve: Any) -> Iterator[App]:
     app = App(ray_serve, "routed-led", "least_outstanding_per_speed")
     app.run(app.together(1))
-    app.until(lambda: {s.speed for s in app.router._desk.lanes.cluster.states} == {1.0, 0.5, 0.25})
+    wait_until(lambda: {s.speed for s in app.router._desk.lanes.cluster.states} == {1.0, 0.5, 0.25})
     yield app
     app.close()
 
@@ -87,7 +80,7 @@ def settled(app: App) -> bool:
 
 def test_calls_go_where_they_end_first_by_count_and_speed(led: App) -> None:
     """Each of seven LED calls goes to the least (calls + 1) / speed: 4, 2, 1."""
-    led.until(lambda: settled(led))
+    wait_until(lambda: settled(led))
     fast, middle, slow = led.fast_first()
     assert led.run(led.together(7)) == {fast: 4, middle: 2, slow: 1}
 
@@ -95,7 +88,7 @@ def test_calls_go_where_they_end_first_by_count_and_speed(led: App) -> None:
 def test_every_hook_is_called_and_nothing_is_left_behind(led: App) -> None:
     before = led.router.counts
     led.run(led.together(5))
-    led.until(lambda: settled(led))
+    wait_until(lambda: settled(led))
     after = led.router.counts
     assert after["routed"] - before.get("routed", 0) == 5
     assert after["completed"] == after["routed"]
@@ -105,7 +98,7 @@ def test_every_hook_is_called_and_nothing_is_left_behind(led: App) -> None:
 def test_more_calls_than_places_are_asked_again_and_all_answered(led: App) -> None:
     """Twelve places in all; Serve asks again for the rest until one is free."""
     assert sum(led.run(led.together(30)).values()) == 30
-    led.until(lambda: settled(led))
+    wait_until(lambda: settled(led))
 
 
 def test_streams_are_routed_and_counted_to_their_end(led: App) -> None:
@@ -113,13 +106,13 @@ def test_streams_are_routed_and_counted_to_their_end(led: App) -> None:
         return [name async for name in led.engine.options(stream=True).stream.remote(WORDS)]
 
     assert led.run(stream()) == [led.fast_first()[0]] * 5
-    led.until(lambda: settled(led))
+    wait_until(lambda: settled(led))
 
 
 def test_errors_end_a_call(led: App) -> None:
     with pytest.raises(Exception, match="boom"):
         led.run(_awaited(led.engine.fail.remote("boom")))
-    led.until(lambda: settled(led))
+    wait_until(lambda: settled(led))
 
 
 def test_cancelled_calls_leave_the_book(led: App) -> None:
@@ -130,7 +123,7 @@ def test_cancelled_calls_leave_the_book(led: App) -> None:
             response.cancel()
 
     led.run(cancel())
-    led.until(lambda: settled(led))
+    wait_until(lambda: settled(led))
     assert not led.router._desk.lanes.cluster.flights
 
 
@@ -140,9 +133,9 @@ def test_a_model_that_is_loaded_somewhere_is_asked_for_there(led: App) -> None:
 
     first = call("m1")
     replicas = led.router._replicas_list
-    led.until(lambda: any("m1" in r.multiplexed_model_ids for r in replicas))
+    wait_until(lambda: any("m1" in r.multiplexed_model_ids for r in replicas))
     assert {call("m1") for _ in range(4)} == {first}
-    led.until(lambda: settled(led))
+    wait_until(lambda: settled(led))
 
 
 def test_an_agents_calls_for_one_request_are_all_answered(led: App) -> None:
@@ -167,9 +160,9 @@ def test_replicas_numbers_reach_the_router(led: App) -> None:
         stats = [r.routing_stats for r in led.router._replicas_list]
         return all({"running", "waiting", "kv_tokens", "tokens_per_s", "device"} <= set(s or {}) for s in stats)
 
-    led.until(numbers)
+    wait_until(numbers)
     led.run(led.together(6))
-    led.until(lambda: any(r.routing_stats["tokens_per_s"] > 0 for r in led.router._replicas_list))
+    wait_until(lambda: any(r.routing_stats["tokens_per_s"] > 0 for r in led.router._replicas_list))
 
 
 def test_replicas_say_how_long_answers_were_and_how_calls_ended(led: App) -> None:
@@ -196,7 +189,7 @@ def test_in_shadow_serve_chooses_and_both_choices_are_compared(led: App, monkeyp
     monkeypatch.setattr(led.router, "_settings", settings_of({"mode": "shadow"}))
     before = led.router.counts
     led.run(led.together(20))
-    led.until(lambda: settled(led))
+    wait_until(lambda: settled(led))
     after = led.router.counts
     same, other = (after.get(n, 0) - before.get(n, 0) for n in ("shadow_same", "shadow_other"))
     assert same + other == 20
@@ -212,7 +205,7 @@ def test_whatever_fails_in_the_router_serve_chooses(led: App, monkeypatch: pytes
     assert sum(led.run(led.together(5)).values()) == 5
     assert led.router.counts["fallbacks"] >= before + 5
     monkeypatch.undo()
-    led.until(lambda: settled(led))
+    wait_until(lambda: settled(led))
 
 
 async def _awaited(response: Any) -> Any:
