@@ -6,8 +6,11 @@ A test waits for the thing itself and never says how soon it must come: how quic
 import asyncio
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
-PATIENCE_S = 120.0  # only a test that fails waits so long, however slow the machine
+T = TypeVar("T")
+
+PATIENCE_S = 400.0  # only a test that fails waits so long, however slow the machine
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -17,10 +20,16 @@ async def until(holds: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-def wait_until(holds: Callable[[], object]) -> None:
-    """Raises TimeoutError when another process or thread has not brought that about in time."""
+def wait_for(poll: Callable[[], T | None]) -> T:
+    """The first thing that it finds. Raises TimeoutError when another process or thread has brought none in time."""
     ends = time.monotonic() + PATIENCE_S
-    while not holds():
+    while (found := poll()) is None:
         if time.monotonic() > ends:
             raise TimeoutError(f"it did not come about within {PATIENCE_S} s")
         time.sleep(0.02)
+    return found
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    """Raises TimeoutError when another process or thread has not brought that about in time."""
+    wait_for(lambda: True if holds() else None)

@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from adapt_stream import stream
+from patience import wait_for
 
 from swarmx.adapt.example import targets_of
 from swarmx.adapt.model import StoredModel
 from swarmx.adapt.retrain import Changed, Job, Plan, describe, job_of, rebased, retrain
-from swarmx.adapt.worker import ProcessWorker, Result, peak_bytes
+from swarmx.adapt.worker import ProcessWorker, peak_bytes
 from swarmx.drift import Group
 from swarmx.errors import BadInput
 from swarmx.predict.bundle import read_manifest
@@ -76,23 +77,13 @@ def test_a_described_job_comes_back_as_it_was(loaded: StoredModel) -> None:
     assert job_of(describe(one), one.examples, one.weights) == one
 
 
-def wait_for(worker: ProcessWorker, limit_s: float = 120.0) -> Result:
-    until = time.monotonic() + limit_s
-    while time.monotonic() < until:
-        result = worker.poll()
-        if result is not None:
-            return result
-        time.sleep(0.05)
-    raise AssertionError("the worker did not end")
-
-
 @pytest.mark.slow
 def test_the_worker_process_writes_the_model_and_tells_what_it_took(loaded: StoredModel, tmp_path: Path) -> None:
     worker = ProcessWorker(tmp_path / "work")
     worker.start(job(loaded, 200, 0))
     with pytest.raises(RuntimeError, match="is running"):
         worker.start(job(loaded, 200, 0))
-    result = wait_for(worker)
+    result = wait_for(worker.poll)
     assert result.problem == ""
     assert result.directory is not None
     assert StoredModel.load(result.directory).version != loaded.version
@@ -111,10 +102,10 @@ def test_a_process_does_not_count_the_memory_of_whoever_started_it() -> None:
 def test_bad_material_out_of_memory_and_out_of_time_are_told_in_a_sentence(loaded: StoredModel, tmp_path: Path) -> None:
     few = ProcessWorker(tmp_path / "few")
     few.start(job(loaded, 20, 0))
-    assert "too few to retrain on" in wait_for(few).problem
+    assert "too few to retrain on" in wait_for(few.poll).problem
     slow = ProcessWorker(tmp_path / "slow", limit_s=0.2)
     slow.start(job(loaded, 200, 0))
-    result = wait_for(slow)
+    result = wait_for(slow.poll)
     assert result.directory is None
     assert "took longer than 0.2 s" in result.problem
     assert list((tmp_path / "slow").iterdir()) == []
@@ -128,8 +119,8 @@ def test_a_killed_worker_leaves_no_model(loaded: StoredModel, tmp_path: Path) ->
     assert worker.process is not None
     time.sleep(0.5)
     os.kill(worker.process.pid, signal.SIGKILL)
-    result = wait_for(worker)
+    result = wait_for(worker.poll)
     assert result.directory is None
     assert "killed by SIGKILL" in result.problem
     worker.start(job(loaded, 20, 0))  # and the next one starts
-    assert "too few" in wait_for(worker).problem
+    assert "too few" in wait_for(worker.poll).problem

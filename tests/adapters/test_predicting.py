@@ -69,11 +69,11 @@ def test_a_crowd_is_read_as_far_as_the_budget_goes() -> None:
     async def run() -> None:
         class Steady(Slow):
             def predict(self, calls: Sequence[Call]) -> list[Prediction]:
-                time.sleep(0.02 * len(calls))
+                time.sleep(0.08 * len(calls))
                 return super().predict(calls)
 
         counters = Counters()
-        forecast = Forecaster(Steady(0.0), 0.3, Told.counted(counters.add))
+        forecast = Forecaster(Steady(0.0), 1.2, Told.counted(counters.add))
         for _ in range(8):  # it learns what a call costs
             await forecast(Call("x", "m", 0.0))
         found = await asyncio.gather(*(forecast(Call("x", "m", 0.0)) for _ in range(60)))

@@ -129,6 +129,12 @@ class TlsSettings(Settings):
             raise BadInput(f"tls: {self.certificate} and {self.key} cannot be used ({problem})") from None
 
 
+class PickerPredictor(PredictorSettings):
+    """As elsewhere, but in a process of its own unless told otherwise: a picker answers for the tail of latencies."""
+
+    runs: Literal["thread", "process"] = "process"
+
+
 class PickerSettings(Settings):
     """The whole file.
 
@@ -154,7 +160,7 @@ class PickerSettings(Settings):
     metrics_listen: Address = "0.0.0.0:9090"
     tls: TlsSettings | None = None
     scheduler: SchedulerSettings = SchedulerSettings()
-    predictor: PredictorSettings = PredictorSettings()
+    predictor: PickerPredictor = PickerPredictor()
     log: LogSettings = LogSettings()
     proxy: ProxySettings = ProxySettings()
     scrape: ScrapeSettings = ScrapeSettings()

@@ -10,6 +10,7 @@ import aiohttp
 from aiohttp import web
 
 from swarmx.adapters.gateway.asked import Asked, encode
+from swarmx.adapters.gateway.blame import attempt_answered, attempt_failed
 from swarmx.adapters.gateway.errors import ClientGone, Failed, Refused
 from swarmx.adapters.gateway.pool import Pool
 from swarmx.adapters.gateway.replica import Replica
@@ -163,7 +164,7 @@ class Exchange:
         ticket = self.ticket
         ticket.prompt_tokens, ticket.output_tokens = usage.prompt, usage.output or 0
         ticket.cached_tokens = usage.cached
-        replica.call_ended(True, self.pool.upstream, self.pool.clock.now())
+        attempt_answered(self.pool, ticket, replica, upstream.status)
         self.pool.finish(ticket, "ok" if upstream.status < 400 else "error")
         return answer
 
@@ -198,7 +199,7 @@ class Exchange:
     def _complete(self, replica: Replica, scan: StreamScan, before: int) -> None:
         """The answer is whole."""
         self._count(replica, scan, before)
-        replica.call_ended(True, self.pool.upstream, self.pool.clock.now())
+        attempt_answered(self.pool, self.ticket, replica, 200)
         self.pool.finish(self.ticket, "ok")
 
     def _observe(self, replica: Replica, scan: StreamScan, before: int) -> None:
@@ -256,8 +257,8 @@ class Exchange:
 
     async def _after(self, failure: Failed, replica: Replica) -> web.StreamResponse | None:
         """Queue the call again where that is possible, else end it."""
-        self._blame(failure, replica)
         pool, ticket = self.pool, self.ticket
+        attempt_failed(pool, ticket, replica, failure)
         if ticket.streamed:
             if not self._can_go_on():
                 return await self._broken_off(failure)
@@ -269,16 +270,6 @@ class Exchange:
             raise Refused(502, f"no replica could answer after {ticket.attempts} attempts", failure.reason)
         pool.put_back(ticket, failure.reason)
         return None
-
-    def _blame(self, failure: Failed, replica: Replica) -> None:
-        pool = self.pool
-        if failure.reason == "refused":
-            return
-        if failure.reason == "connect" and replica.healthy:
-            replica.healthy = False  # nothing listens: no need to wait for a probe
-            pool.replica_lost(replica, "replica_lost")
-        elif replica.call_ended(False, pool.upstream, pool.clock.now()):
-            pool.sync()
 
     def _can_go_on(self) -> bool:
         scan = self.scan

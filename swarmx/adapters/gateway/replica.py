@@ -85,18 +85,25 @@ class Replica:
             self.healthy = False
         return changed
 
-    def call_ended(self, well: bool, upstream: UpstreamSettings, now: float) -> bool:
+    def call_answered(self) -> None:
+        self.failed_calls = self.ejections = 0
+
+    def call_failed(self, upstream: UpstreamSettings, now: float, may_open: bool = True) -> bool:
         """Count a call towards the breaker; True when the breaker opens."""
-        if well:
-            self.failed_calls = self.ejections = 0
-            return False
         self.failed_calls += 1
-        if self.failed_calls < upstream.eject_after or self.open_until_s > now:
+        if self.failed_calls < upstream.eject_after or self.open_until_s > now or not may_open:
             return False
         self.open_until_s = now + min(upstream.eject_s * 2**self.ejections, upstream.eject_most_s)
         self.ejections += 1
         self.failed_calls = upstream.eject_after - 1  # half open: the next failure opens it again
         return True
+
+    def forgive(self, opened: bool) -> None:
+        """Take back the count of a call whose own fault it was. opened : that count had opened the breaker"""
+        if opened:
+            self.open_until_s, self.ejections = 0.0, max(0, self.ejections - 1)
+        else:
+            self.failed_calls = max(0, self.failed_calls - 1)
 
     def usable(self, now: float) -> bool:
         return self.healthy and not self.draining and self.open_until_s <= now

@@ -19,6 +19,7 @@ class Ticket:
 
     arm : which scheduler queues it; attempts : replicas tried; receipt : of the last decision
     streamed : something reached the client, so that another try must not start over
+    blamed : replicas that answered with an error, and whether its count opened their breakers
     """
 
     call: Call
@@ -41,6 +42,7 @@ class Ticket:
     timeout: asyncio.Timeout | None = None
     traceparent: str | None = None
     tried: list[str] = field(default_factory=list)
+    blamed: list[tuple[Replica, bool]] = field(default_factory=list)
 
     @property
     def waiting(self) -> bool:

@@ -54,6 +54,7 @@ def asked(api: Api, body: Body) -> Asked:
     if api == "completion" and (carried := _words.search(text)):
         text, held = text[: carried.start()], carried.group()
     limit = body.get("max_completion_tokens") or body.get("max_output_tokens") or body.get("max_tokens")
+    limit = None if limit is None else int(limit)  # JSON may write a whole number as 5.0
     tools = [t["function"]["name"] for t in body.get("tools") or [] if t.get("type") == "function" and "function" in t]
     tool = tools[0] if api == "chat" and tools and body.get("tool_choice") not in (None, "auto", "none") else None
     usage = bool((body.get("stream_options") or {}).get("include_usage"))

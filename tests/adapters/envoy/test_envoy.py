@@ -219,7 +219,7 @@ def test_an_oversized_body_is_413(proxy: dict[str, object]) -> None:
 def test_bodies_that_are_held_together_are_bounded(proxy: dict[str, object]) -> None:
     async def run() -> None:
         async with rig([Backend("b1")], proxy, max_bodies_bytes=250_000) as r:
-            first = asyncio.create_task(r.post({"prompt": "x", "sleep": 0.3}))
+            first = asyncio.create_task(r.post({"prompt": "x", "sleep": 3.0}))  # all others come while it runs
             await until(lambda: r.backends[0].inside == 1)
             replies = await asyncio.gather(*(r.post({"prompt": "x" * 100_000}) for _ in range(6)))
             statuses = sorted(reply.status for reply in replies)

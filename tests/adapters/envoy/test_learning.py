@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 from envoy_rig import Backend, Rig, needs_envoy, rig, settings_for
-from patience import until
+from patience import PATIENCE_S, until
 
 from swarmx.adapt.registry import DirectoryRegistry
 from swarmx.adapters.adaptation import Adapting
@@ -77,7 +77,7 @@ def test_a_drift_brings_a_new_model_into_office_while_requests_go_on(tmp_path: P
     backends = [Backend("b1"), Backend("b2")]
     settings = settings_for(
         (b.address for b in backends),
-        predictor={"kind": "local", "path": first, "budget_s": 1.0},
+        predictor={"kind": "local", "path": first, "budget_s": 1.0, "runs": "thread"},
         log={"directory": records, "prompt": "keep"},
         adaptation={"kind": "tail_loss", "models": str(models), "every_s": 0.2},
         scheduler={"preset": "push"},
@@ -88,7 +88,7 @@ def test_a_drift_brings_a_new_model_into_office_while_requests_go_on(tmp_path: P
         began = adapting.office.model
         async with rig(backends, picker=Picker(settings, adapting)) as r:
             statuses: list[int] = []
-            async with asyncio.timeout(150):
+            async with asyncio.timeout(PATIENCE_S):
                 seed = 0
                 while not adapting.swaps:
                     seed += 1
@@ -132,7 +132,7 @@ def test_the_nightly_job_learns_from_the_records_and_the_picker_takes_its_model(
     backends = [Backend("b1"), Backend("b2")]
     settings = settings_for(
         (b.address for b in backends),
-        predictor={"kind": "local", "path": first, "budget_s": 1.0, "runs": "process"},
+        predictor={"kind": "local", "path": first, "budget_s": 1.0},
         log={"directory": shared / "records", "prompt": "keep", "rotate_records": 100},
         scheduler={"preset": "push"},
     )

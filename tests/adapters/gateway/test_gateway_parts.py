@@ -235,13 +235,26 @@ def test_no_metrics_are_too_odd_to_read(text: str) -> None:
 def test_a_breaker_opens_for_longer_each_time_and_closes_after_a_success() -> None:
     upstream = UpstreamSettings(eject_after=2, eject_s=1.0, eject_most_s=3.0)
     replica = Replica(ReplicaSettings(url="http://a:1"), "m")
-    assert not replica.call_ended(False, upstream, 0.0) and replica.call_ended(False, upstream, 0.0)
+    assert not replica.call_failed(upstream, 0.0) and replica.call_failed(upstream, 0.0)
     assert not replica.usable(0.9) and replica.usable(1.0)
-    assert replica.call_ended(False, upstream, 1.0)  # half open: one failure is enough
+    assert replica.call_failed(upstream, 1.0)  # half open: one failure is enough
     assert not replica.usable(2.9) and replica.usable(3.0)
-    assert replica.call_ended(False, upstream, 3.0) and not replica.usable(5.9) and replica.usable(6.0)  # at most 3 s
-    replica.call_ended(True, upstream, 6.0)
+    assert replica.call_failed(upstream, 3.0) and not replica.usable(5.9) and replica.usable(6.0)  # at most 3 s
+    replica.call_answered()
     assert replica.failed_calls == replica.ejections == 0
+
+
+def test_what_a_broken_call_had_counted_is_taken_back() -> None:
+    upstream = UpstreamSettings(eject_after=2, eject_s=1.0)
+    replica = Replica(ReplicaSettings(url="http://a:1"), "m")
+    first, second = (replica.call_failed(upstream, 0.0) for _ in range(2))
+    assert (first, second) == (False, True)
+    replica.forgive(second)
+    assert replica.usable(0.0) and (replica.failed_calls, replica.ejections) == (1, 0)
+    assert replica.call_failed(upstream, 0.0)  # somebody else's: the first still counts
+    replica.forgive(True)
+    replica.forgive(first)
+    assert not replica.call_failed(upstream, 0.0)
 
 
 def test_a_recovered_replica_starts_slowly() -> None:

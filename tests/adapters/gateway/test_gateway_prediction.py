@@ -67,9 +67,9 @@ async def test_a_predictor_that_sleeps_holds_no_call_beyond_its_budget() -> None
 
 async def test_of_many_calls_at_once_those_that_fit_are_read_by_the_network() -> None:
     async with running(1, spec=replace(SPEC, slots=16)) as run:
-        thread = predicts(run, Sleeping(0.06), budget_s=0.3)  # four fit
+        thread = predicts(run, Sleeping(0.4), budget_s=1.8)  # four fit
         assert thread.timed is not None
-        thread.timed.call_s = 0.06
+        thread.timed.call_s = 0.4
         await tiers(run, 16)
         by_network, by_type = (
             counted(run, f'swarmx_prediction_calls_total{{pool="mock",source="{source}"}}')

@@ -6,6 +6,8 @@ import asyncio
 
 import openai
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from gateway_harness import SPEC, Mock, running
 from patience import PATIENCE_S, until
 
@@ -67,6 +69,38 @@ async def test_a_500_is_tried_elsewhere_and_the_breaker_opens_after_a_few() -> N
         for i in range(8):
             assert (await run.chat(f"call {i}"))[0] == 200
         assert run.gateway.state.pools["mock"].replicas["r0"].ejections >= 1
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_a_call_that_breaks_every_server_closes_none_to_the_others(replicas: int) -> None:
+    async def picky(request: web.Request) -> web.Response:
+        if request.method == "POST" and b"poison" in await request.read():
+            return web.json_response({"error": {"message": "the engine failed"}}, status=500)
+        message = {"role": "assistant", "content": "fine"}
+        usage = {"prompt_tokens": 3, "completion_tokens": 1}
+        return web.json_response({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", picky)
+    servers = [TestServer(app) for _ in range(replicas)]
+    for server in servers:
+        await server.start_server()
+    try:
+        # a breaker that opens stays open: the calls after it would wait until the test fails
+        upstream = {"eject_s": 1000.0, "eject_most_s": 1000.0, "eject_after": 3}
+        urls = [f"http://127.0.0.1:{server.port}" for server in servers]
+        async with running(0, urls=urls, server={"upstream": upstream}) as run:
+            for i in range(5):
+                assert (await run.chat(f"poison {i}"))[0] == 500
+                assert (await run.chat(f"call {i}"))[0] == 200
+            if replicas > 1:  # one alone cannot tell what is to blame
+                sent = [run.chat(f"{'poison' if i % 2 else 'call'} {i}") for i in range(40)]
+                assert [status for status, _, _ in await asyncio.gather(*sent)] == [200, 500] * 20
+            found = run.gateway.state.pools["mock"].replicas.values()
+            assert {(r.usable(run.gateway.state.pools["mock"].clock.now()), r.ejections) for r in found} == {(True, 0)}
+    finally:
+        for server in servers:
+            await server.close()
 
 
 async def test_when_every_try_fails_the_servers_own_error_comes_back() -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from patience import wait_for
 
 from swarmx.errors import BadInput
 from swarmx.logs.many import log_files, read_logs
@@ -131,7 +130,7 @@ def test_a_retraining_on_ray_gives_the_model_of_a_process(ray_serve: Any, job: A
         worker.start(job)
         with pytest.raises(RuntimeError, match="running"):
             worker.start(job)
-        result = _wait(worker.poll)
+        result = wait_for(worker.poll)
         assert result.directory is not None, result.problem
         assert result.cpu_s > 0 and result.peak_bytes > 0 and worker.poll() is None
         directories.append(result.directory)
@@ -147,20 +146,11 @@ def test_a_retraining_that_cannot_be_done_says_why_and_a_cancelled_one_leaves_no
 
     worker = RayWorker(tmp_path / "ray")
     worker.start(replace(job, examples=job.examples[:10], weights=job.weights[:10]))
-    result = _wait(worker.poll)
+    result = wait_for(worker.poll)
     assert result.directory is None and "too few" in result.problem
     worker.start(job)
     worker.cancel()
     assert worker.poll() is None and list((tmp_path / "ray").glob("job-*/*")) == []
     slow = RayWorker(tmp_path / "slow", limit_s=0.0)
     slow.start(job)
-    assert "longer than 0 s" in _wait(slow.poll).problem
-
-
-def _wait(poll: Callable[[], Any]) -> Any:
-    until = time.monotonic() + 120
-    while time.monotonic() < until:
-        if (found := poll()) is not None:
-            return found
-        time.sleep(0.2)
-    raise AssertionError("no result after two minutes")
+    assert "longer than 0 s" in wait_for(slow.poll).problem
