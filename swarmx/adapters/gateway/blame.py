@@ -1,8 +1,7 @@
 """Whose fault it is when a server answers a call with an error: the server's or the call's.
 
-A broken server fails calls that others can answer; a broken call (one that the engine trips over) fails on every server.
-A server's breaker counts the first at once. When a second server fails the same call, neither is counted, until a third can
-answer it after all.
+A broken server fails calls that others can answer; a broken call fails on every server. A server's breaker counts the
+first at once. When a second server fails the same call, neither is counted, until a third can answer it after all.
 """
 
 from __future__ import annotations
