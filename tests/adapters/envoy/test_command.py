@@ -35,6 +35,13 @@ def test_configurations_are_checked_and_an_envoy_configuration_is_printed() -> N
     assert set(printed) == {"admin", "static_resources"}
 
 
+@pytest.mark.parametrize(("runs", "own"), [({}, True), ({"runs": "thread"}, False), ({"runs": "process"}, True)])
+def test_a_picker_predicts_in_a_process_of_its_own_unless_told_otherwise(runs: dict[str, str], own: bool) -> None:
+    predictor = {"kind": "local", "path": "/models/one", **runs}
+    data = {"model": "m", "replicas": [{"url": "http://127.0.0.1:1"}], "predictor": predictor}
+    assert PickerSettings.model_validate(data).predictor.own_process == own
+
+
 def test_a_picker_that_cannot_follow_its_endpoints_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     near = {"listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0", "notice_s": 0, "drain_s": 0}
