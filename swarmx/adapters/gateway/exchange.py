@@ -117,6 +117,8 @@ class Exchange:
         except aiohttp.ConnectionTimeoutError as problem:
             raise Failed("connect", str(problem)) from None
         except (aiohttp.ClientError, EventTooLong, OSError) as problem:
+            if self.ticket.over and self.response is not None:  # what comes after the end is nobody's loss
+                return await self._end()
             if isinstance(problem, TimeoutError):
                 raise self._timed_out() from None
             raise Failed("cut", f"{type(problem).__name__}: {problem}") from None
@@ -175,18 +177,14 @@ class Exchange:
         scan = self.scan = StreamScan(self._hides_usage, self.resume, head)
         before = self.ticket.output_tokens
         self._told = 0.0
-        try:
-            async for piece in upstream.content.iter_any():
-                shown = scan.take(piece)
-                if scan.events and not self.ticket.over:
-                    self._observe(replica, scan, before)
-                if scan.done and not self.ticket.over:  # before the client, who may leave when he has read it
-                    self._complete(replica, scan, before)
-                if shown:
-                    await self._send(shown)
-        except (aiohttp.ClientError, OSError):
-            if not self.ticket.over:  # what comes after the end is nobody's loss
-                raise
+        async for piece in upstream.content.iter_any():
+            shown = scan.take(piece)
+            if scan.events and not self.ticket.over:
+                self._observe(replica, scan, before)
+            if scan.done and not self.ticket.over:  # before the client, who may leave when he has read it
+                self._complete(replica, scan, before)
+            if shown:
+                await self._send(shown)
         if rest := scan.rest():
             await self._send(rest)
         if not self.ticket.over and not scan.finished:

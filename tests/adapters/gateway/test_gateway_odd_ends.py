@@ -1,0 +1,74 @@
+"""Servers and clients that end their part in odd ways: nothing is counted twice, kept for ever or blamed on another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from gateway_harness import Running, running
+
+pytestmark = pytest.mark.asyncio
+STREAM = {"model": "mock", "messages": [{"role": "user", "content": "Tell me."}], "stream": True}
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def replica(answer: Handler) -> AsyncIterator[str]:
+    """Its address; it is healthy and answers calls as said."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if request.method == "GET":
+            return web.json_response({"data": []})
+        await request.read()
+        return await answer(request)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    server = TestServer(app)
+    await server.start_server()
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        await server.close()
+
+
+async def begun(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    return response
+
+
+def event(text: str, finish: str | None = None) -> bytes:
+    choice = {"delta": {"content": text}, "finish_reason": finish}
+    return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
+
+
+def at_rest(run: Running) -> tuple[int, int, int, int]:
+    """(waiting calls, their bytes, calls on replicas, calls in schedulers' books); zeros where nothing is left over."""
+    pool = run.gateway.state.pools["mock"]
+    booked = sum(len(scheduler.cluster.flights) for scheduler in pool.arms.schedulers())
+    return pool.waiting_calls, pool.waiting_bytes, sum(r.in_flight for r in pool.replicas.values()), booked
+
+
+@pytest.mark.parametrize("goes_on", ["0", "1"])
+async def test_a_server_that_keeps_its_connection_after_the_end_of_a_stream_has_served_it_once(goes_on: str) -> None:
+    async def lingers(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(event("yes") + event("", "stop"))
+        await response.write(b"data: [DONE]\n\n")
+        await asyncio.Event().wait()
+        return response
+
+    async with replica(lingers) as url, running(0, urls=[url], server={"upstream": {"stall_s": 0.1}}) as run:
+        headers = {"x-swarmx-continue-on-failure": goes_on}
+        async with run.http.post(f"{run.url}/v1/chat/completions", json=STREAM, headers=headers) as stream:
+            assert (await stream.read()).endswith(b"data: [DONE]\n\n")
+        pool = run.gateway.state.pools["mock"]
+        assert [row["status"] for row in run.gateway.state.latest()] == ["ok"]
+        assert (pool.arrived, pool.over, at_rest(run)) == (1, 1, (0, 0, 0, 0))
+        assert pool.replicas["r0"].failed_calls == 0
