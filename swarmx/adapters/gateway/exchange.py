@@ -60,6 +60,7 @@ class Exchange:
         self.task: asyncio.Task[web.StreamResponse] | None = None
         self._told = 0.0
         self._limit_s = 0.0
+        self._sending = False  # waits for the client to read
 
     async def run(self) -> web.StreamResponse:
         """The response, sent already where it was streamed. Raises Refused (nothing was sent) or ClientGone."""
@@ -125,11 +126,14 @@ class Exchange:
         finally:
             self.ticket.timeout = None
 
-    def _timed_out(self) -> Failed | Refused:
+    def _timed_out(self) -> Failed | Refused | ClientGone:
         if (reason := self.ticket.interrupted) is not None:
             self.ticket.interrupted = None
             return Failed(reason, "the replica was given up")
         if asyncio.get_running_loop().time() < self.deadline:
+            if self._sending and self.request.transport is not None:
+                self.request.transport.abort()
+                return ClientGone("the client read nothing for too long")
             return Failed("stall", "the replica sent nothing for too long")
         return Refused(504, "the call used up its time budget", "budget_exhausted")
 
@@ -235,7 +239,9 @@ class Exchange:
                 self.response = web.StreamResponse(headers=headers)
                 self.ticket.streamed = True
                 await self.response.prepare(self.request)
+            self._sending = True
             await self.response.write(data)
+            self._sending = False
         except (ConnectionError, aiohttp.ClientError) as problem:
             raise ClientGone(str(problem)) from None
 

@@ -7,10 +7,12 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from gateway_harness import Running, running
+from patience import until
 
 pytestmark = pytest.mark.asyncio
 STREAM = {"model": "mock", "messages": [{"role": "user", "content": "Tell me."}], "stream": True}
@@ -72,3 +74,20 @@ async def test_a_server_that_keeps_its_connection_after_the_end_of_a_stream_has_
         assert [row["status"] for row in run.gateway.state.latest()] == ["ok"]
         assert (pool.arrived, pool.over, at_rest(run)) == (1, 1, (0, 0, 0, 0))
         assert pool.replicas["r0"].failed_calls == 0
+
+
+async def test_a_client_that_stops_reading_is_no_fault_of_the_server_s() -> None:
+    async def floods(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        while True:
+            await response.write(event("x" * 10_000))
+
+    async with replica(floods) as url, running(0, urls=[url], server={"upstream": {"stall_s": 0.1}}) as run:
+        clients = [await run.http.post(f"{run.url}/v1/chat/completions", json=STREAM) for _ in range(4)]
+        await until(lambda: len(run.gateway.state.latest()) == 4)
+        assert {row["status"] for row in run.gateway.state.latest()} == {"cancelled"}
+        found = run.gateway.state.pools["mock"].replicas["r0"]
+        assert (found.failed_calls, found.ejections, at_rest(run)) == (0, 0, (0, 0, 0, 0))
+        for client in clients:
+            with pytest.raises(aiohttp.ClientError):  # it must not take a part for the whole
+                await client.read()
