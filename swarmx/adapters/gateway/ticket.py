@@ -61,7 +61,7 @@ class Ticket:
 
     def unbind(self) -> None:
         """Back to waiting."""
-        self.replica = None
+        self.replica = self.interrupted = None  # an interruption is of one attempt
         self.bound = asyncio.get_running_loop().create_future()
 
     def reject(self, refusal: Refused) -> None:

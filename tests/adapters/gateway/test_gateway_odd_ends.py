@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -91,3 +92,24 @@ async def test_a_client_that_stops_reading_is_no_fault_of_the_server_s() -> None
         for client in clients:
             with pytest.raises(aiohttp.ClientError):  # it must not take a part for the whole
                 await client.read()
+
+
+async def test_a_call_that_found_nobody_listening_still_ends_by_its_own_deadline() -> None:
+    """What was lost with one server is not told of the next, which only had too little time."""
+
+    async def thinks(request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody wakes it")
+
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        upstream = {"attempts": 2, "budget_s": 0.5, "health_every_s": 1000.0}
+        async with replica(thinks) as url:
+            urls = [f"http://127.0.0.1:{nobody.getsockname()[1]}", url]
+            async with running(0, urls=urls, preset="round_robin", server={"upstream": upstream}) as run:
+                found = run.gateway.state.pools["mock"].replicas
+                await until(lambda: found["r0"].failed_probes and found["r1"].probed)
+                status, body, _ = await run.chat()
+                assert (status, body["error"]["code"]) == (504, "budget_exhausted")
+                assert run.gateway.state.latest()[0]["tried"] == ["r0", "r1"]
+                assert found["r1"].failed_calls == 0
