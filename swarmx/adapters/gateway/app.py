@@ -159,7 +159,10 @@ class Front:
         first = pool.tickets.get(call.id)
         if first is None or first.replica is None or len(pool.replicas) < 2:
             return None
-        copy = self._exchange(request, pool, asked, identity, replace(call, id=f"{call.id}~copy"), prediction)
+        try:
+            copy = self._exchange(request, pool, asked, identity, replace(call, id=f"{call.id}~copy"), prediction)
+        except Refused:  # the queue is full, which is nothing to the first copy
+            return None
         if copy.ticket.replica is first.replica:
             pool.put_back(copy.ticket, "hedge")  # not there again
         return copy

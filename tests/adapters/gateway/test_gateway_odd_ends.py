@@ -113,3 +113,21 @@ async def test_a_call_that_found_nobody_listening_still_ends_by_its_own_deadline
                 assert (status, body["error"]["code"]) == (504, "budget_exhausted")
                 assert run.gateway.state.latest()[0]["tried"] == ["r0", "r1"]
                 assert found["r1"].failed_calls == 0
+
+
+async def test_a_copy_for_which_the_queue_has_no_place_costs_the_first_nothing() -> None:
+    answers = asyncio.Event()
+
+    async def waits(request: web.Request) -> web.StreamResponse:
+        await answers.wait()
+        return web.json_response({"choices": []})
+
+    server = {"limits": {"waiting_calls": 1}, "upstream": {"hedge": {"after_s": 0.1, "work_budget": 1.0}}}
+    async with replica(waits) as one, replica(waits) as two:
+        rows = [{"url": one, "slots": 1, "id": "r0"}, {"url": two, "slots": 1, "id": "r1"}]
+        async with running(0, pool={"replicas": rows}, server=server) as run:
+            calls = [asyncio.create_task(run.chat(f"call {i}")) for i in range(3)]  # two run, the third fills the queue
+            await until(lambda: run.gateway.state.in_flight == 3)
+            await asyncio.sleep(0.3)  # copies would be sent by now
+            answers.set()
+            assert [status for status, _, _ in await asyncio.gather(*calls)] == [200] * 3
