@@ -28,7 +28,7 @@ from swarmx.types import Call, Prediction
 log = logging.getLogger(__name__)
 
 TRACING = ("traceparent", "tracestate")
-MAX_SEEN_IDS = 20_000  # ids that clients gave; a repeated one is told apart
+MAX_SEEN_IDS = 20_000  # ids that calls had; a repeated one is told apart
 
 
 class Front:
@@ -160,7 +160,8 @@ class Front:
         if first is None or first.replica is None or len(pool.replicas) < 2:
             return None
         try:
-            copy = self._exchange(request, pool, asked, identity, replace(call, id=f"{call.id}~copy"), prediction)
+            again = replace(call, id=self._unique(pool, f"{call.id}~copy"))
+            copy = self._exchange(request, pool, asked, identity, again, prediction)
         except Refused:  # the queue is full, which is nothing to the first copy
             return None
         if copy.ticket.replica is first.replica:
@@ -219,7 +220,7 @@ class Front:
     def _make_call(self, pool: Pool, asked: Asked, identity: Identity, now: float) -> Call:
         prompt = with_tools(asked.prompt, asked.body.get("tools"))
         return Call(
-            id=self._unique(identity.call_id),
+            id=self._unique(pool, identity.call_id),
             model=pool.name,
             arrival_s=now,
             prompt=prompt,
@@ -236,13 +237,17 @@ class Front:
             streamed=asked.stream,
         )
 
-    def _unique(self, call_id: str) -> str:
+    def _unique(self, pool: Pool, call_id: str) -> str:
         """The id, with a number behind it when a client sends it again (its library retries, for example)."""
-        count = self._seen.pop(call_id, 0)
-        self._seen[call_id] = count + 1
-        if len(self._seen) > MAX_SEEN_IDS:
+        name, numbers = call_id, self._seen.get(call_id, 0)
+        while name in self._seen or name in pool.tickets:  # somebody may send such a number as part of an id
+            numbers += 1
+            name = f"{call_id}~{numbers}"
+        self._seen.update({call_id: numbers, name: 0} if numbers else {name: 0})
+        self._seen.move_to_end(call_id)
+        while len(self._seen) > MAX_SEEN_IDS:
             self._seen.popitem(last=False)
-        return call_id if count == 0 else f"{call_id}~{count}"
+        return name
 
     def _budget_s(self, identity: Identity, now: float) -> float:
         budget = self.state.server.upstream.budget_s

@@ -131,3 +131,39 @@ async def test_a_copy_for_which_the_queue_has_no_place_costs_the_first_nothing()
             await asyncio.sleep(0.3)  # copies would be sent by now
             answers.set()
             assert [status for status, _, _ in await asyncio.gather(*calls)] == [200] * 3
+
+
+async def test_no_id_that_a_client_sends_is_taken_for_another_call_s() -> None:
+    answers = asyncio.Event()
+
+    async def waits(request: web.Request) -> web.StreamResponse:
+        await answers.wait()
+        return web.json_response({"choices": []})
+
+    async with replica(waits) as url, running(0, urls=[url]) as run:
+        pool, sent = run.gateway.state.pools["mock"], ["a~1", "a", "a", "a~1", "a", "a~1~1"]
+        calls = [asyncio.create_task(run.chat(headers={"x-swarmx-call-id": name})) for name in sent]
+        await until(lambda: len(pool.tickets) == len(sent))
+        answers.set()
+        assert [status for status, _, _ in await asyncio.gather(*calls)] == [200] * len(sent)
+        assert at_rest(run) == (0, 0, 0, 0)
+        assert (await run.chat(headers={"x-swarmx-call-id": "a"}))[0] == 200
+        assert len({row["call_id"] for row in run.gateway.state.latest()}) == len(sent) + 1
+
+
+async def test_an_id_that_was_forgotten_while_its_call_runs_is_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swarmx.adapters.gateway.app.MAX_SEEN_IDS", 2)
+    answers = asyncio.Event()
+
+    async def waits(request: web.Request) -> web.StreamResponse:
+        await answers.wait()
+        return web.json_response({"choices": []})
+
+    async with replica(waits) as url, running(0, urls=[url]) as run:
+        pool, calls = run.gateway.state.pools["mock"], []
+        for i, name in enumerate(["a", "b", "c", "a", "d", "e", "a"]):
+            calls.append(asyncio.create_task(run.chat(headers={"x-swarmx-call-id": name})))
+            await until(lambda wanted=i + 1: pool.arrived == wanted)
+        answers.set()
+        assert [status for status, _, _ in await asyncio.gather(*calls)] == [200] * len(calls)
+        assert at_rest(run) == (0, 0, 0, 0)
