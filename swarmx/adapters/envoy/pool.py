@@ -73,9 +73,10 @@ class Pool:
         """
         self.arrived += 1
         self._admit(call, allowed)
-        if call.id in self.rides:
+        said = call
+        while call.id in self.rides:  # a client may also send such a number as part of an id
             self._twice += 1
-            call = named(call, self._twice)
+            call = named(said, self._twice)
         due = call.arrival_s + hold_s
         ride = self.rides[call.id] = Ride(call, allowed, self._lane(allowed, hold_s))
         try:

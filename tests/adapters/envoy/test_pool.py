@@ -117,8 +117,11 @@ def test_a_held_call_outlives_the_endpoint_that_goes() -> None:
 def test_an_id_that_is_used_twice_at_a_time_is_told_apart() -> None:
     async def run() -> None:
         pool = _pool(preset="push")
-        rides = [await pool.pick(_call(pool, "same"), None, 0.0) for _ in range(3)]
-        assert len({ride.call.id for ride in rides}) == 3
+        rides = [await pool.pick(_call(pool, name), None, 0.0) for name in ("same#1", "same", "same", "same")]
+        assert len({ride.call.id for ride in rides}) == len(pool.rides) == 4
+        for ride in rides:
+            pool.end(ride, "ok")
+        assert not pool.rides and not pool.lanes.cluster.flights
 
     asyncio.run(run())
 
