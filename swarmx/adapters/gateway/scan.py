@@ -35,7 +35,7 @@ class Usage:
 def _count(source: Mapping[str, Any], *names: str) -> int | None:
     for name in names:
         value = source.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40:
             return value
     return None
 
@@ -45,7 +45,7 @@ def read_answer(raw: bytes) -> Usage:
     usage = Usage()
     try:
         body = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return usage
     if isinstance(body, dict):
         usage.read(body.get("usage"))

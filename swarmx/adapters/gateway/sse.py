@@ -53,6 +53,6 @@ def json_of(event: bytes) -> dict[str, Any] | None:
     """The JSON object that an event carries, None when it carries none."""
     try:
         value = json.loads(data_of(event))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

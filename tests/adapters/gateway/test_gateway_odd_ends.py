@@ -133,6 +133,20 @@ async def test_a_copy_for_which_the_queue_has_no_place_costs_the_first_nothing()
             assert [status for status, _, _ in await asyncio.gather(*calls)] == [200] * 3
 
 
+async def test_a_server_that_counts_the_impossible_costs_no_call_and_no_place() -> None:
+    bodies = [json.dumps({"choices": [], "usage": {name: 10**400}}) for name in ("prompt_tokens", "completion_tokens")]
+    left = [*bodies, "[" * 100_000]
+
+    async def lies(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=left.pop(), content_type="application/json")
+
+    async with replica(lies) as url, running(0, urls=[url]) as run:
+        while left:
+            async with run.http.post(f"{run.url}/v1/chat/completions", json={**STREAM, "stream": False}) as answer:
+                assert answer.status == 200
+        assert at_rest(run) == (0, 0, 0, 0)
+
+
 async def test_no_id_that_a_client_sends_is_taken_for_another_call_s() -> None:
     answers = asyncio.Event()
 
