@@ -15,6 +15,8 @@ from aiohttp.test_utils import TestServer
 from gateway_harness import Running, running
 from patience import until
 
+from swarmx.adapters.gateway.scan import StreamScan, read_answer
+
 pytestmark = pytest.mark.asyncio
 STREAM = {"model": "mock", "messages": [{"role": "user", "content": "Tell me."}], "stream": True}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -131,6 +133,14 @@ async def test_a_copy_for_which_the_queue_has_no_place_costs_the_first_nothing()
             await asyncio.sleep(0.3)  # copies would be sent by now
             answers.set()
             assert [status for status, _, _ in await asyncio.gather(*calls)] == [200] * 3
+
+
+async def test_an_answer_that_is_nested_without_end_or_counts_the_impossible_tells_no_usage() -> None:
+    scan, count = StreamScan(True, keep_text=True), b'{"usage": {"completion_tokens": 1%s}}' % (b"0" * 400)
+    for body in (b'{"usage": ' + b"[" * 100_000, count):
+        assert read_answer(body).output is None
+        assert scan.take(b"data: " + body + b"\n\n") == b"data: " + body + b"\n\n"
+    assert scan.usage.output is None
 
 
 async def test_a_server_that_counts_the_impossible_costs_no_call_and_no_place() -> None:
