@@ -76,7 +76,7 @@ class Answer:
             return
         try:
             event = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if not isinstance(event, dict):
             return
@@ -88,7 +88,7 @@ class Answer:
     def _whole(self, body: bytes) -> None:
         try:
             data = json.loads(body)
-        except ValueError:  # longer than what was kept: the usage is an object near the end
+        except (ValueError, RecursionError):  # longer than what was kept: the usage is an object near the end
             data = _tail_usage(body)
         if isinstance(data, dict):
             self._usage(data.get("usage"))
@@ -111,7 +111,7 @@ def _tail_usage(body: bytes) -> dict[str, Any] | None:
         return None
     try:
         usage, _ = json.JSONDecoder().raw_decode(body[last.end() - 1 :].decode("utf-8", "replace"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return {"usage": usage}
 

@@ -14,6 +14,8 @@ from typing import Any
 from swarmx.predict.tools import with_tools
 from swarmx.types import Messages
 
+MOST_TOKENS = 10**15  # a limit beyond is as none
+
 
 @dataclass(frozen=True, slots=True)
 class Body:
@@ -33,9 +35,9 @@ def read_body(raw: bytes) -> Body:
         return Body()
     try:
         data = json.loads(raw)
-    except (ValueError, RecursionError):
+        return body_of(data) if isinstance(data, dict) else Body(chars=len(raw))
+    except (ValueError, RecursionError):  # what could be read may still be nested too deep to be written again
         return Body(chars=len(raw))
-    return body_of(data) if isinstance(data, dict) else Body(chars=len(raw))
 
 
 def body_of(data: Mapping[str, Any]) -> Body:
@@ -83,6 +85,6 @@ def _content_chars(content: Any) -> int:
 def _limit(data: Mapping[str, Any]) -> int | None:
     for name in ("max_completion_tokens", "max_output_tokens", "max_tokens"):
         value = data.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < MOST_TOKENS:
             return value
     return None

@@ -64,6 +64,17 @@ def test_any_json_is_a_body_with_a_text(value: object) -> None:
     assert body.max_tokens is None or body.max_tokens > 0
 
 
+def test_tools_are_read_or_left_out_however_deep_they_are_nested() -> None:
+    for depth in range(1, 1100):
+        body = read_body(b'{"prompt": "x", "tools": %s%s}' % (b"[" * depth, b"]" * depth))
+        assert body.readable or body.chars > depth
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10**20, 10**400, "5"])
+def test_a_limit_that_no_server_has_is_none(limit: object) -> None:
+    assert read_body(json.dumps({"prompt": "x", "max_tokens": limit}).encode()).max_tokens is None
+
+
 def _call(**headers: str) -> Call:
     objectives = {"batch": -1, "chat": 2}
     return identified(Call("", "m", 1000.0), {k.replace("_", "-"): v for k, v in headers.items()}, objectives)
@@ -165,6 +176,16 @@ def test_any_answer_can_be_read(pieces: list[bytes], stream: bool) -> None:
         answer.feed(piece)
     answer.end()
     assert answer.tokens >= 0
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_that_is_nested_without_end_tells_no_usage(stream: bool) -> None:
+    for begin in (b'data: {"usage": ', b'x"usage": {"a": '):
+        answer = Answer()
+        answer.begin(200, "text/event-stream" if stream else "application/json")
+        answer.feed(begin + b"[" * 100_000 + b"\n\n")
+        answer.end()
+        assert answer.output_tokens is None
 
 
 VLLM = """# TYPE vllm:num_requests_running gauge
