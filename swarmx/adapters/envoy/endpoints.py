@@ -53,11 +53,11 @@ def read_endpoints(path: Path) -> tuple[Endpoint, ...]:
     try:
         rows = yaml.safe_load(path.read_text())
         replicas = TypeAdapter(list[ReplicaSettings]).validate_python(rows or [])
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{path} cannot be read as a list of replicas: {str(problem)[:200]}") from None
     except ValidationError as problem:
         first = problem.errors()[0]
         raise BadInput(f"{path}, {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as problem:  # a date may have a 13th month
+        raise BadInput(f"{path} cannot be read as a list of replicas: {str(problem)[:200]}") from None
     found = tuple(endpoint_of(replica) for replica in replicas)
     if len({e.address for e in found}) < len(found):
         raise BadInput(f"{path}: two replicas have the same address")

@@ -40,6 +40,8 @@ def test_a_file_is_followed_and_a_broken_one_changes_nothing(tmp_path: Path) -> 
         ("[{url: 'http://a:1/path'}]", "remove the path"),
         ("[{url: 'http://a:1', slotz: 3}]", "slotz"),
         ("{", "cannot be read"),
+        ("- url: 2026-13-01", "cannot be read"),
+        ("[" * 5000, "cannot be read"),
     ],
 )
 def test_a_bad_list_is_one_sentence(text: str, said: str, tmp_path: Path) -> None:
