@@ -37,7 +37,7 @@ def read_book(page: Any) -> Book:
             raise ValueError("edges_s must increase from 0")
         models = {str(name): _demand(edges, terms) for name, terms in page["models"].items()}
         return Book(str(page["book"]), edges, models)
-    except (KeyError, TypeError, AttributeError) as problem:
+    except (KeyError, TypeError, AttributeError, OverflowError) as problem:
         raise ValueError(f"not a page of demand ({problem!r})") from None
 
 
@@ -109,6 +109,6 @@ def read_page(content: bytes) -> Page | None:
     """What a picker or gateway publishes; None for anything else."""
     try:
         page = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return page if isinstance(page, dict) else None

@@ -29,13 +29,13 @@ def sample_of(
     Counts of calls are added up. Endpoints are those of the picker that owns the queue, else of the first. Requests
     for which there was no endpoint count as waiting: they are what asks for the first replica.
     """
-    owner = next((p for p in pages if p.get("owns_queue")), pages[0])
-    views = tuple(_view(row) for row in owner.get("endpoints") or ())
+    rows = _rows(next((p for p in pages if p.get("owns_queue")), pages[0]))
+    views = tuple(map(_view, rows))
     starting = max(0, (ordered or 0) - len(views))
     slots = views[0].slots if views else 1
     views += tuple(ReplicaView(f"starting-{i}", "starting", slots=slots, ready_in_s=cold_s) for i in range(starting))
     refused = max(0.0, unserved_of(pages) - unserved_before)
-    queued = sum(_number(row, "waiting") for row in owner.get("endpoints") or ())
+    queued = sum(_number(row, "waiting") for row in rows)
     services = [_number(p, "service_s") for p in pages]
     return PoolSample(
         pool=pool,
@@ -56,6 +56,11 @@ def unserved_of(pages: Sequence[Page]) -> float:
     return sum(_number(p, "unserved") for p in pages)
 
 
+def _rows(page: Page) -> list[Page]:
+    rows = page.get("endpoints")
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+
+
 def _view(row: Page) -> ReplicaView:
     slots = max(1, int(_number(row, "slots")))
     return ReplicaView(
@@ -70,5 +75,8 @@ def _view(row: Page) -> ReplicaView:
 
 def _number(row: Page, name: str) -> float:
     value = row.get(name)
-    ok = isinstance(value, int | float) and math.isfinite(value) and value >= 0
-    return float(value) if ok and value is not None else 0.0
+    try:
+        number = float(value) if isinstance(value, int | float) else 0.0
+    except OverflowError:  # an integer of hundreds of digits
+        return 0.0
+    return number if math.isfinite(number) and number >= 0 else 0.0

@@ -51,6 +51,12 @@ def test_nonsense_in_a_page_is_zero() -> None:
     sample = sample_of("p", [page], 1.0, 60.0)
     assert (sample.waiting, sample.arrived, sample.finished) == (0.0, 0.0, 0.0)
     assert (sample.replicas[0].slots, sample.replicas[0].speed) == (1, 1.0)
+    assert sample_of("p", [_page(held=10**400)], 1.0, 60.0).waiting == 0.0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rows", ["abc", 5, [1, None], {"a": 1}])
+def test_rows_that_are_none_are_no_endpoints(rows: object) -> None:
+    assert sample_of("p", [{**_page(ready=2), "endpoints": rows}], 1.0, 60.0).replicas == ()
 
 
 def _settings(source: str, **pool: Any) -> ExternalScalerSettings:
@@ -63,6 +69,7 @@ def test_load_wants_replicas_and_silence_holds_them() -> None:
         lambda: web.Response(status=500),
         lambda: web.Response(text="<html>"),
         lambda: web.Response(text="[1]"),
+        lambda: web.Response(text="[" * 100_000),
         lambda: web.json_response({"synced": False}),
         lambda: web.json_response(_page(ready=1, padding="x" * MAX_PAGE_BYTES)),
         lambda: web.Response(status=307, headers={"location": "/elsewhere"}),

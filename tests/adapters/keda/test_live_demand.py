@@ -134,6 +134,7 @@ def test_a_silent_book_is_believed_for_a_while_and_without_the_model_s_own_there
     [
         {"edges_s": [0.0, 10.0, 5.0]},
         {"edges_s": [0.0, float("nan")]},
+        {"edges_s": [0, 10**400]},
         {"models": {"write": {"backlog": [[1.0], [1.0]]}}},
         {
             "models": {
