@@ -152,7 +152,7 @@ def read_replica_file(settings: FileDiscovery) -> list[ReplicaSettings]:
 def parse_replicas(path: Path) -> list[ReplicaSettings]:
     try:
         rows = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as problem:
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:  # a date may have a 13th month
         raise BadInput(f"{path}: not YAML ({str(problem).splitlines()[0]})") from None
     if not isinstance(rows, list):
         raise BadInput(f"{path}: must hold a list of replicas, each with a url")

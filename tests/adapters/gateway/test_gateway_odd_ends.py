@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -191,3 +192,20 @@ async def test_an_id_that_was_forgotten_while_its_call_runs_is_not_given_again(m
         answers.set()
         assert [status for status, _, _ in await asyncio.gather(*calls)] == [200] * len(calls)
         assert at_rest(run) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "broken", [b"\xff\xfe\x00", b"- url: 2026-13-01\n", b"[" * 5000], ids=["bytes", "date", "deep"]
+)
+async def test_a_list_of_replicas_that_cannot_be_read_is_read_again_once_it_can(
+    broken: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "replicas.yaml"
+    path.write_bytes(broken)
+    async with running(1) as other:
+        pool = {"replicas": [], "discover": {"kind": "file", "path": str(path), "every_s": 0.05}}
+        async with running(0, pool=pool) as run:
+            await until(lambda: "keeps what it has" in caplog.text)
+            path.write_text(f"- url: {other.mocks[0].url}")
+            await until(lambda: run.gateway.state.pools["mock"].replicas)
+            assert (await run.chat())[0] == 200
