@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
+
+import aiohttp
 
 from swarmx.adapters.kubernetes.client import Api, ApiError, Object
 from swarmx.adapters.kubernetes.follow import follow
 
 log = logging.getLogger(__name__)
 GROUP = "/apis/inference.networking.x-k8s.io/v1alpha2"
+AGAIN_S = 2.0  # before a server that could not be reached is asked again
 
 
 async def watch_objectives(api: Api, pool: str, namespace: str, on_change: Callable[[Mapping[str, int]], None]) -> None:
@@ -18,12 +22,18 @@ async def watch_objectives(api: Api, pool: str, namespace: str, on_change: Calla
     A cluster without that kind, or a role that may not read it, has none: it is said once, and not asked again.
     """
     path = f"{GROUP}/namespaces/{namespace}/inferenceobjectives"
-    try:
-        await api.get(path)
-    except ApiError as problem:
-        if problem.status in (403, 404):
-            log.info("no InferenceObjectives are followed: %s", problem)
-            return
+    while True:
+        try:
+            await api.get(path)
+            break
+        except ApiError as problem:
+            if problem.status in (403, 404):
+                log.info("no InferenceObjectives are followed: %s", problem)
+                return
+            break
+        except (aiohttp.ClientError, OSError) as problem:  # a timeout is the first, a token that is renewed the second
+            log.warning("InferenceObjectives: %s", problem)
+        await asyncio.sleep(AGAIN_S)
     told: dict[str, int] | None = None
 
     def tell(objects: dict[str, Object]) -> None:

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Mapping
 
 import kmock
+import pytest
 from aiohttp import web
-from k8s_rig import cluster
+from k8s_rig import Asked, cluster
 from patience import PATIENCE_S, until
 
 from swarmx.adapters.kubernetes.objectives import priorities_of, watch_objectives
@@ -46,6 +47,28 @@ def test_priorities_are_followed_through_their_changes() -> None:
             await api.create(PATH, _objective("chat", priority=1))
             await until(lambda: told[-1] == {"batch": -3, "chat": 1})
             assert len(told) == 4, "another pool's objective is no change"
+            task.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_server_that_is_away_at_first_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swarmx.adapters.kubernetes.objectives.AGAIN_S", 0.01)
+
+    def gone(request: Asked) -> None:
+        raise ConnectionResetError
+
+    async def run() -> None:
+        async with cluster() as (k, api, line):
+            k.resources[OBJECTIVES] = {}
+            await api.create(PATH, _objective("chat", priority=1))
+            told: list[Mapping[str, int]] = []
+            line.seen.clear()
+            line.disturb = gone
+            task = asyncio.create_task(watch_objectives(api, "llm", "default", told.append))
+            await until(lambda: len(line.seen) > 2)
+            line.disturb = lambda request: None
+            await until(lambda: told == [{"chat": 1}])
             task.cancel()
 
     asyncio.run(run())
