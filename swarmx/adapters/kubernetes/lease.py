@@ -59,6 +59,9 @@ class Lease:
             except Exception as problem:  # whatever went wrong, time decides
                 log.warning("lease %s: %s", self.name, problem or type(problem).__name__)
                 held = self.held and self.clock() < self._until_s
+            if renewed and self._released:  # its release was asked for while the answer was on its way
+                await self._give_up()
+                held = renewed = False
             if held != self.held:
                 self.held = held
                 log.info("lease %s: %s", self.name, "held" if held else "not held")
@@ -88,16 +91,22 @@ class Lease:
     async def release(self) -> None:
         """Give it up, so that another takes over without waiting; errors are ignored, it then runs out."""
         self._released = True
-        if not self.held:
-            return
+        if self.held:
+            await self._give_up()
+
+    async def _give_up(self) -> None:
         path = f"{GROUP}/namespaces/{self.namespace}/leases/{self.name}"
         try:
             async with asyncio.timeout(self.renew_s):
-                lease = await self.api.get(path)
-                if (lease.get("spec") or {}).get("holderIdentity") == self.me:
+                while (lease := await self.api.get(path)).get("spec", {}).get("holderIdentity") == self.me:
                     version = (lease.get("metadata") or {}).get("resourceVersion")
                     change = {"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": ""}}
-                    await self.api.patch(path, change)
+                    try:
+                        await self.api.patch(path, change)
+                        return
+                    except ApiError as problem:
+                        if problem.status != 409:  # a renewal that was under way came between
+                            raise
         except Exception as problem:
             log.warning("lease %s was not released: %s", self.name, problem)
 

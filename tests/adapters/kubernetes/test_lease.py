@@ -7,7 +7,7 @@ import logging
 
 import pytest
 from k8s_rig import Asked, cluster, status
-from patience import until
+from patience import PATIENCE_S, until
 
 from swarmx.adapters.kubernetes.client import Api
 from swarmx.adapters.kubernetes.lease import Lease
@@ -57,6 +57,45 @@ def test_a_released_lease_is_taken_at_once() -> None:
             await a.release()
             assert await b.attempt()
             assert not await a.attempt()
+
+    asyncio.run(run())
+
+
+def test_a_renewal_that_comes_between_does_not_keep_a_lease_that_is_released() -> None:
+    async def run() -> None:
+        async with cluster() as (_, api, line):
+            clock = Clock()
+            a, b = _lease(api, "a", clock), _lease(api, "b", clock)
+            a.held = await a.attempt()
+            conflicts = [status(409, "Conflict")]
+            line.disturb = lambda r: conflicts.pop() if r.method == "PATCH" and conflicts else None
+            await a.release()
+            assert not conflicts and await b.attempt()
+
+    asyncio.run(run())
+
+
+def test_a_lease_that_comes_after_its_release_is_given_back() -> None:
+    async def run() -> None:
+        async with cluster() as (_, api, line):
+            clock = Clock()
+            a, b = Lease(api, "default", "picker", "a", duration_s=1000.0, renew_s=400.0), _lease(api, "b", clock)
+            changes: list[bool] = []
+            released: list[asyncio.Task[None]] = []
+
+            def release(request: Asked) -> None:
+                if request.method == "POST":
+                    released.append(asyncio.create_task(a.release()))
+
+            line.disturb = release
+            task = asyncio.create_task(a.run(changes.append))
+            await until(lambda: any(b'"holderIdentity": ""' in asked.content for asked in line.seen))
+            await until(lambda: released[0].done())
+            async with asyncio.timeout(PATIENCE_S):
+                while not await b.attempt():
+                    await asyncio.sleep(0.01)
+            assert changes == [] and not a.held
+            task.cancel()
 
     asyncio.run(run())
 
