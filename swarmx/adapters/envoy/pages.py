@@ -26,7 +26,9 @@ async def serve_pages(address: str, pages: dict[str, Page], healthy: Callable[[]
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(_answer(head, pages, healthy))
                 await writer.drain()
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+        except TimeoutError:
+            writer.transport.abort()  # it may not read what is still to be sent
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass
         finally:
             writer.close()

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 from urllib.parse import quote
@@ -14,8 +15,9 @@ import pytest
 import yaml
 from aiohttp import ClientSession
 from envoy_rig import free_port, needs_envoy, rig, settings_for
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
+from swarmx.adapters.envoy.pages import serve_pages
 from swarmx.adapters.envoy.picker import Picker
 
 PROMETHEUS = os.environ.get("PROMETHEUS_BINARY") or shutil.which("prometheus")
@@ -57,6 +59,21 @@ def test_a_page_request_that_is_long_or_no_http_is_cut_off() -> None:
             await asyncio.wait_for(reader.read(), PATIENCE_S)
             writer.close()
         await picker.stop()
+
+    asyncio.run(run())
+
+
+def test_a_reader_of_a_page_who_stops_reading_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swarmx.adapters.envoy.pages.PATIENCE_S", 0.1)
+
+    async def run() -> None:
+        before = asyncio.all_tasks()
+        server = await serve_pages("127.0.0.1:0", {"/state": lambda: ("text/plain", "x" * 50_000_000)}, lambda: True)
+        with socket.create_connection(server.sockets[0].getsockname()) as idle:
+            idle.sendall(b"GET /state HTTP/1.1\r\n\r\n")
+            await until(lambda: asyncio.all_tasks() != before)
+            await until(lambda: asyncio.all_tasks() == before)
+        server.close()
 
     asyncio.run(run())
 
