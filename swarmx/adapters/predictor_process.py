@@ -84,6 +84,8 @@ class PredictorProcess:
                 raise TimeoutError(f"no answer in {HANGS_S:g} s")
             found: Grids | None = self._line.recv()
             return found
+        except RecursionError:  # a prompt that is nested too deep to be sent; the child knows nothing of it
+            return None
         except (OSError, EOFError) as problem:
             log.warning("the predictor's process is replaced: %s", problem or type(problem).__name__)
             self._end()

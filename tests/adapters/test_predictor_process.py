@@ -64,6 +64,11 @@ def test_it_says_the_same_from_its_first_moment_on(here: Predictor, there: Predi
     same(there.fallback_for(CALLS), here.fallback_for(CALLS))
     odd = Call("x", "m", 0.0, prompt=7, max_tokens="many")  # type: ignore[arg-type]
     same(there.predict([odd]), here.predict([odd]))
+    deep: object = "x"
+    for _ in range(800):
+        deep = [deep]
+    odd = replace(CALLS[0], prompt=({"role": "user", "content": deep},))
+    same(there.predict([*CALLS, odd]), here.predict([*CALLS, odd]))
     assert there.beside
 
 
