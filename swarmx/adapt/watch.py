@@ -27,7 +27,7 @@ from swarmx.adapt.registry import DirectoryRegistry, Registry, RegistryError
 from swarmx.adapt.state import restore, save
 from swarmx.adapt.worker import Worker
 from swarmx.errors import BadInput
-from swarmx.files import replacing
+from swarmx.files import check_directory, replacing
 
 log = logging.getLogger(__name__)
 STATE, STATUS, LOCK = "adapt-state.npz", "adapt-status.json", "adapt.lock"
@@ -140,6 +140,7 @@ class Trainer:
 def alone(directory: Path) -> Iterator[None]:
     """One trainer per directory, or two would take turns at its state and its registry. The kernel lets go of the lock
     when the process ends, however it does. Raises BadInput when another one holds it."""
+    check_directory(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / LOCK).open("a") as held:
         try:

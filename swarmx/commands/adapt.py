@@ -66,6 +66,8 @@ def adapt(
     """
     from swarmx.adapt.events import LoopConfig
 
+    if not 0 < false_alarms < float("inf"):
+        raise BadInput(f"--false-alarms is {false_alarms:g}, but must be a number above 0")
     config = LoopConfig(false_alarms_per_100k=false_alarms, seed=seed)
     if challenger is not None or watch is not None:
         if models is None:
@@ -73,6 +75,8 @@ def adapt(
         if challenger is not None:
             _put_up(challenger, models)
         if watch is not None:
+            if watch.is_file():
+                raise BadInput(f"--watch {watch} is a file; give the directory that servers write records into")
             _follow(watch, models, model, on, config, parent)
         return
     if log is None:
@@ -87,9 +91,12 @@ def _replay(
     from swarmx.adapt.replay import replay, summary
     from swarmx.adapt.shift import Shift
     from swarmx.commands.progress import reporting
-    from swarmx.files import replacing
+    from swarmx.files import check_directory, check_replaceable, replacing
     from swarmx.logs.many import read_logs
 
+    check_directory(out)
+    if model is None:
+        check_replaceable(out / "model", "manifest.json")
     wanted = None if shift is None else Shift.parse(shift)
     records = sorted(read_logs(log), key=lambda r: r.arrival_s if r.finished_s is None else r.finished_s)
     if len(records) < FEWEST:

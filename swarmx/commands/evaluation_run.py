@@ -12,7 +12,7 @@ from pathlib import Path
 import swarmx
 from swarmx.commands.progress import reporting
 from swarmx.errors import BadInput
-from swarmx.files import replacing
+from swarmx.files import check_directory, replacing
 from swarmx.sim.report import Meta, Report, write_report
 from swarmx.sim.report_html import write_html
 from swarmx.sim.report_markdown import summary
@@ -61,6 +61,7 @@ def run(request: Request) -> Report:
 
     suites = [suite(name) for name in request.suites]
     plan = _plan(request)
+    check_directory(request.out)
     if not any(one.needs_log for one in suites):
         return _written(_without_log(request, suites, plan), request)
     log = request.log or shipped_log()

@@ -58,6 +58,7 @@ def import_(
     """
     from swarmx.commands.log_tables import print_formats, print_imported
     from swarmx.errors import BadInput
+    from swarmx.files import check_file
     from swarmx.logs.importing import import_log
     from swarmx.logs.options import ImportOptions, parse_constants, parse_map
     from swarmx.logs.table import write_log
@@ -67,6 +68,7 @@ def import_(
         return
     if source is None or out is None:
         raise BadInput("swarmx log import needs a SOURCE and --out LOG")
+    check_file(out)
     options = ImportOptions(parse_map(columns or []), parse_constants(constants or []), estimate_tokens)
     imported = import_log(source, format, options, prompts)
     write_log(imported.records, out, imported.about)

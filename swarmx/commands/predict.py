@@ -37,6 +37,7 @@ def predict(
     """
     import sys
 
+    from swarmx.files import check_file
     from swarmx.predict.bundle import read_manifest, shipped
     from swarmx.predict.expectation import RUNNING, expectations
     from swarmx.predict.show import draw_expectations, print_expectation
@@ -44,6 +45,8 @@ def predict(
 
     if any(n < 0 for n in running or []):
         raise BadInput(f"--running counts calls, got {min(running or [])}; give 0 or more")
+    if png is not None:
+        check_file(png)
     directory = model or shipped()
     known = read_manifest(directory)["models"]
     wanted = target_model or (known[0] if known else "")

@@ -59,6 +59,7 @@ def record_(
     command runs again.
     """
     from swarmx.errors import BadInput
+    from swarmx.files import check_file
     from swarmx.logs.record_run import prompt_tasks, workflow_tasks
     from swarmx.logs.record_stream import parse_endpoint
 
@@ -68,6 +69,7 @@ def record_(
         raise BadInput("give --rate, a number above 0, or --concurrency, not both")
     if not 0 < timeout_s < float("inf"):
         raise BadInput(f"--timeout is {timeout_s}, but must be a number of seconds above 0")
+    check_file(out)
     journal = out.with_name(out.name + ".journal.jsonl")
     if out.exists() and not journal.exists() and not overwrite:
         raise BadInput(f"{out} exists already; choose another --out, or --overwrite")

@@ -84,6 +84,7 @@ def train(
     A fixed fifth of the prompt groups is never trained on; the metrics are measured there.
     """
     from swarmx.commands.progress import reporting
+    from swarmx.files import check_replaceable
     from swarmx.predict.fit import FitConfig
     from swarmx.predict.train import TrainConfig, train_resumable
     from swarmx.predict.train import train as fit
@@ -99,6 +100,9 @@ def train(
     )
     if target_config is not None and encoder is not None:
         raise BadInput("--target-config builds an encoder and --encoder names one; give one of them")
+    if target_config is not None and not target_config.is_file():
+        raise BadInput(f"--target-config {target_config}: no such file; give the config.json of the target model")
+    check_replaceable(out, "manifest.json")
     built = out.parent / f".{out.name}.encoder"
     if encoder is not None:
         from swarmx.predict.encoders import encoder_directory
