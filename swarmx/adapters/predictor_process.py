@@ -108,7 +108,11 @@ class PredictorProcess:
         if self._closed or time.monotonic() - self._started_s < AGAIN_S:
             return
         self._started_s = time.monotonic()
-        here, there = socket.socketpair()
+        try:
+            here, there = socket.socketpair()
+        except OSError as problem:
+            log.warning("no line to a process for the predictor: %s", problem)
+            return
         patience = struct.pack("ll", int(HANGS_S), int(HANGS_S % 1 * 1e6))
         for waiting in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a long prompt does not fit into what is buffered
             here.setsockopt(socket.SOL_SOCKET, waiting, patience)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -98,6 +99,24 @@ def test_it_ends_with_its_parent() -> None:
     assert ended.returncode == 9, ended.stderr
     child = Path("/proc") / ended.stdout.strip()
     wait_until(lambda: not child.exists() or "\nState:\tZ" in (child / "status").read_text())
+
+
+@pytest.mark.fault
+def test_without_descriptors_for_another_child_it_predicts_here(here: Predictor, there: PredictorProcess) -> None:
+    asked_until_beside(there)
+    assert there._child is not None
+    there._child.kill()
+    there._child.wait()
+    lowest = os.dup(0)
+    os.close(lowest)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))  # the line that is closed leaves one, a pair needs two
+    try:
+        for _ in range(2):
+            same(there.predict(CALLS), here.predict(CALLS))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    asked_until_beside(there)
 
 
 def test_closed_it_predicts_here(here: Predictor, there: PredictorProcess) -> None:
