@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from swarmx.commands.levels import level_of
 from swarmx.errors import BadInput
 
 _EXTRA = "this needs packages that are missing; install them with: pip install 'swarmx-scheduler[k8s]'"
@@ -79,7 +80,7 @@ def serve_scaler(
 
 def _run(work: Callable[[asyncio.Event], Awaitable[None]], log_level: str) -> None:
     """Run until SIGTERM or SIGINT, then let the work end in its own way."""
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=level_of(log_level), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request at info
 
     async def main() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from swarmx.commands.levels import level_of
 from swarmx.errors import BadInput
 
 if TYPE_CHECKING:
@@ -34,13 +35,15 @@ def serve(
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run the OpenAI-compatible gateway until SIGTERM or Ctrl-C; it drains before it leaves."""
+    if new_key is not None and new_admin_token:
+        raise BadInput("--new-key and --new-admin-token print one secret each; ask for one of them")
     if new_key is not None or new_admin_token:
         _print_key(new_key)
         return
     if config is None:
         raise BadInput("serve needs a configuration file: swarmx serve CONFIG.yaml")
     settings = _load(config).gateway()
-    logging.basicConfig(level=_level(log_level), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=level_of(log_level), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     from swarmx.adapters.gateway.gateway import Gateway
 
     async def main() -> None:
@@ -51,7 +54,7 @@ def serve(
 
 
 def mock_replica(
-    port: Annotated[int, typer.Option(help="Port of the first replica; the others follow.")] = 9100,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the first replica; the others follow.")] = 9100,
     speeds: Annotated[str, typer.Option(help="One replica per number.")] = "1,1,0.6,0.35",
     slots: Annotated[int, typer.Option(help="Calls that one replica runs at once.")] = 4,
     token_s: Annotated[float, typer.Option(help="a: seconds per token.")] = 0.004,
@@ -60,10 +63,14 @@ def mock_replica(
     prefill_s: Annotated[float, typer.Option(help="p: seconds per uncached prompt token.")] = 2e-5,
     kv_tokens: Annotated[int, typer.Option(help="KV memory of one replica, in tokens.")] = 100_000,
     context: Annotated[int, typer.Option(help="Longest prompt and answer.")] = 32_768,
-    prefix_block: Annotated[int, typer.Option(help="Tokens of a prefix-cache block; 0 turns the cache off.")] = 16,
-    mean_tokens: Annotated[float, typer.Option(help="Mean length of answers.")] = 80.0,
-    cv: Annotated[float, typer.Option(help="Their coefficient of variation.")] = 2.0,
-    rho2: Annotated[float, typer.Option(help="Share of their log variance that the prompt's words explain.")] = 0.7,
+    prefix_block: Annotated[
+        int, typer.Option(min=0, help="Tokens of a prefix-cache block; 0 turns the cache off.")
+    ] = 16,
+    mean_tokens: Annotated[float, typer.Option(min=1, help="Mean length of answers.")] = 80.0,
+    cv: Annotated[float, typer.Option(min=0, help="Their coefficient of variation.")] = 2.0,
+    rho2: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of their log variance that the prompt's words explain.")
+    ] = 0.7,
     seed: Annotated[int, typer.Option(help="Another seed is another hidden rule.")] = 0,
     model: Annotated[str, typer.Option(help="Name of the model.")] = "mock",
     instant: Annotated[bool, typer.Option(help="Answer at once.")] = False,
@@ -87,13 +94,20 @@ def mock_replica(
     except ImportError:
         raise BadInput(_EXTRA) from None
     except ValueError as problem:
-        raise BadInput(f"--speeds {speeds}: {problem}") from None
+        raise BadInput(f"no such replicas can be emulated (--speeds {speeds}): {problem}") from None
+    if port + len(specs) - 1 > 65535:
+        raise BadInput(
+            f"--port {port} leaves no ports for {len(specs)} replicas; begin at {65536 - len(specs)} at most"
+        )
     options = MockOptions(model, HiddenRule(mean_tokens, cv, rho2, seed), instant, longest_tokens=context)
 
     _allow_many_files()
 
     async def main() -> None:
-        await serve_mocks(specs, options, host, port)
+        try:
+            await serve_mocks(specs, options, host, port)
+        except OSError as problem:
+            raise BadInput(f"cannot listen on {host}:{port} and those after it ({problem}); name other ports") from None
         print(f"{len(specs)} replicas on {host}:{port}..{port + len(specs) - 1}", flush=True)
         await asyncio.Event().wait()
 
@@ -164,13 +178,6 @@ def _print_key(tenant: str | None) -> None:
         print(f"server:\n  admin: {{token_sha256: {hashed}}}")
     else:
         print(f"server:\n  keys:\n    - {{tenant: {tenant}, sha256: {hashed}}}")
-
-
-def _level(name: str) -> int:
-    levels = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-    if name not in levels:
-        raise BadInput(f"unknown log level {name!r}; choose one of {', '.join(levels)}")
-    return levels[name]
 
 
 def _allow_many_files() -> None:

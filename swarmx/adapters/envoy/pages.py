@@ -11,13 +11,15 @@ import contextlib
 import json
 from collections.abc import Callable
 
+from swarmx.errors import BadInput
+
 LONGEST_BYTES = 16 * 1024
 PATIENCE_S = 5.0
 Page = Callable[[], tuple[str, str]]  # (content type, text)
 
 
 async def serve_pages(address: str, pages: dict[str, Page], healthy: Callable[[], bool]) -> asyncio.Server:
-    """Listen on host:port. Raises OSError when it is taken."""
+    """Listen on host:port. Raises BadInput when that cannot be."""
     host, _, port = address.rpartition(":")
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -35,7 +37,10 @@ async def serve_pages(address: str, pages: dict[str, Page], healthy: Callable[[]
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    return await asyncio.start_server(serve, host.strip("[]"), int(port), limit=LONGEST_BYTES)
+    try:
+        return await asyncio.start_server(serve, host.strip("[]"), int(port), limit=LONGEST_BYTES)
+    except (OSError, OverflowError) as problem:  # the latter for a port above 65535
+        raise BadInput(f"pages cannot be served on {address} ({problem}); name another address") from None
 
 
 def _answer(head: bytes, pages: dict[str, Page], healthy: Callable[[], bool]) -> bytes:

@@ -60,7 +60,7 @@ class Picker:
         self.counters.show(self._gauges)
 
     async def start(self) -> None:
-        """Listen, and begin to look at endpoints. Raises OSError or RuntimeError when a port is taken."""
+        """Listen, and begin to look at endpoints. Raises BadInput when an address cannot be used."""
         await asyncio.to_thread(warm_up)
         pages = {
             "/metrics": lambda: ("text/plain; version=0.0.4", self.counters.text()),

@@ -23,6 +23,7 @@ from swarmx.adapters.envoy.messages import (
 from swarmx.adapters.envoy.pool import Pool
 from swarmx.adapters.envoy.seen import Watcher
 from swarmx.adapters.envoy.stream import Stream, StreamRules
+from swarmx.errors import BadInput
 
 log = logging.getLogger(__name__)
 OPTIONS = (
@@ -46,7 +47,7 @@ class PickerServer:
     async def start(self, address: str, tls: tuple[bytes, bytes] | None = None) -> int:
         """Listen; returns the port. tls : (certificate chain, key) in PEM; None serves plain HTTP/2.
 
-        Raises RuntimeError when the address is taken.
+        Raises BadInput when the address cannot be used.
         """
         self._server = grpc.aio.server(options=OPTIONS)
         process = grpc.stream_stream_rpc_method_handler(self._process, pb.ProcessingRequest.FromString, None)
@@ -62,10 +63,13 @@ class PickerServer:
                 grpc.method_handlers_generic_handler(HEALTH, {"Check": check, "Watch": watch}),
             )
         )
-        if tls is None:
-            port: int = self._server.add_insecure_port(address)
-        else:
-            port = self._server.add_secure_port(address, grpc.ssl_server_credentials([(tls[1], tls[0])]))
+        try:
+            if tls is None:
+                port: int = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, grpc.ssl_server_credentials([(tls[1], tls[0])]))
+        except RuntimeError:
+            raise BadInput(f"cannot listen on {address}, which is taken or not of this machine; name another") from None
         await self._server.start()
         return port
 

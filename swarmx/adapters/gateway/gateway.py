@@ -151,7 +151,12 @@ class Gateway:
 
     async def serve(self) -> None:
         """Start, run until SIGTERM or SIGINT, stop."""
-        await self.start()
+        try:
+            await self.start()
+        except BadInput:
+            if self._session is not None:
+                await self._session.close()
+            raise
         gc.collect()
         gc.freeze()  # what has been loaded stays; no later collection needs to look at it
         stop = asyncio.Event()

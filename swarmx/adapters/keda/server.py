@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 
 from swarmx.adapters.keda.messages import SERVICE, pb
+from swarmx.errors import BadInput
 
 METRIC = "swarmx-wanted-replicas"
 POOL = "pool"  # key in the trigger's metadata
@@ -40,8 +41,8 @@ class KedaServer:
         self._server: Any = None
 
     async def start(self, address: str) -> int:
-        """Listen; returns the port. Raises RuntimeError when the address is taken."""
-        self._server = grpc.aio.server()
+        """Listen; returns the port. Raises BadInput when the address cannot be used."""
+        self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         ref = pb.ScaledObjectRef.FromString
         handlers = {
@@ -53,7 +54,10 @@ class KedaServer:
             ),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        port: int = self._server.add_insecure_port(address)
+        try:
+            port: int = self._server.add_insecure_port(address)
+        except RuntimeError:
+            raise BadInput(f"cannot listen on {address}, which is taken or not of this machine; name another") from None
         await self._server.start()
         return port
 
