@@ -6,6 +6,7 @@ shares out what is short, `drain` turns a number into replicas. Each name comes 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -67,9 +68,12 @@ def scaling_preset(name: str, bounds: Bounds | None = None, **options: Any) -> t
     """Policy and bounds of that name; options go to the policy. Raises BadInput for an unknown name or option."""
     if name not in SCALERS:
         raise BadInput(f"unknown scaling policy {name!r}; choose one of {', '.join(SCALERS)}")
+    known = inspect.signature(SCALERS[name].policy).parameters
+    if wrong := [option for option in options if option not in known]:
+        raise BadInput(f"scaling policy {name!r} has no option {wrong[0]!r}; it has {', '.join(known) or 'none'}")
     try:
         policy = SCALERS[name].policy(**options)
-    except TypeError as problem:
+    except (TypeError, ValueError) as problem:
         raise BadInput(f"scaling policy {name!r}: {problem}") from None
     return policy, SCALERS[name].bounds if bounds is None else bounds
 

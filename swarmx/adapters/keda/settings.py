@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from swarmx.adapters.settings import Count, Positive, Settings, read_checked
-from swarmx.scaling import SCALERS
+from swarmx.scaling import SCALERS, scaling_preset
 
 Address = Annotated[str, Field(pattern=r"^[^\s/]+:\d{1,5}$")]
 Url = Annotated[str, Field(pattern=r"^https?://")]
@@ -48,6 +48,7 @@ class PoolScaling(Settings):
         known = [name for name in SCALERS if name != "clairvoyant"]
         if self.policy not in known:
             raise ValueError(f"unknown scaling policy {self.policy!r}; choose one of {', '.join(known)}")
+        scaling_preset(self.policy, **self.options)
         if self.minimum > self.maximum:
             raise ValueError(f"minimum {self.minimum} is above maximum {self.maximum}")
         return self

@@ -151,6 +151,7 @@ def test_a_real_pickers_page_is_understood() -> None:
     ("text", "said"),
     [
         ("pools: {a: {sources: ['http://x'], maximum: 3, policy: magic}}", "magic"),
+        ("pools: {a: {sources: ['http://x'], maximum: 3, options: {leveel: 1}}}", "no option 'leveel'; it has level"),
         ("pools: {a: {sources: ['http://x'], maximum: 1, minimum: 2}}", "above maximum"),
         ("pools: {a: {sources: ['http://x'], maximum: 1}}\nmode: direct", "needs a target"),
         ("pools: {a: {sources: [], maximum: 1}}", "pools.a.sources"),
