@@ -130,7 +130,7 @@ class Scaler:
             edges = tuple(demand.edges_s.tolist())
             grid = tuple(demand.grid().values[demand.window_at(sample.cold_s)].tolist())
         return ScaleReceipt(
-            f"{sample.pool}@{sample.observed_s:g}", sample.pool, sample.observed_s, self.name,
+            f"{sample.pool}@{sample.observed_s:.13g}", sample.pool, sample.observed_s, self.name,
             None if want is None else want.replicas, target, sample.committed, "" if want is None else want.why,
             {} if want is None else want.terms, tuple(LEVELS.tolist()) if grid else (), grid, notes, edges,
         )  # fmt: skip

@@ -6,10 +6,13 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from swarmx.cli import app
+from swarmx.commands.explained import read_receipts
 from swarmx.engine import EngineConstants
+from swarmx.errors import BadInput
 from swarmx.presets import preset
 from swarmx.quantiles import QuantileGrid
 from swarmx.types import Call, Prediction, Receipt, ReplicaState, Start
@@ -57,3 +60,32 @@ def test_the_same_decision_again_and_again_is_told_once_and_the_first_comes_firs
     said = explained(tmp_path / "r.jsonl", other, *later, one)
     assert "decided 3 times alike within 3.0 s" in said
     assert [line.split()[0] for line in said.splitlines() if " by " in line and "start" in line] == ["a/1", "a/owner"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "holds no receipt"),
+        ('{"id": 3}\n', "receipt 3 has no valid 'action'"),
+        ('{"id": "a", "pool": "m", "target": 2}\n', "is missing"),
+        ('{"a": 1}\n', "without an id"),
+    ],
+)
+def test_what_is_no_receipt_is_one_sentence(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(text)
+    said = CliRunner().invoke(app, ["explain", str(path)])
+    assert isinstance(said.exception, BadInput)
+    assert told in str(said.exception)
+
+
+def test_a_receipt_with_a_field_of_another_type_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps(asdict(decided(None)) | {"decided_s": "noon"}))
+    with pytest.raises(BadInput, match="no valid 'decided_s'"):
+        read_receipts(path)
+
+
+def test_a_place_that_is_not_there_is_told(tmp_path: Path) -> None:
+    said = CliRunner().invoke(app, ["explain", "a", "--log", str(tmp_path / "nowhere")])
+    assert "no such file or directory" in str(said.exception)

@@ -8,18 +8,17 @@ import os
 import urllib.error
 import urllib.parse
 import urllib.request
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swarmx.errors import BadInput
-from swarmx.scaling.told import is_scaling, receipt_of, told
+from swarmx.scaling.told import is_scaling, moment, receipt_of, told
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 TIMEOUT_S = 10.0
-WORLD_S = 1e9  # Unix times are larger; simulations begin at 0
+ROUTING = {"action": str, "policy": str, "decided_s": int | float, "reason": str, "tier": str, "candidates": list}
 
 
 def read_receipts(path: Path, wanted: str | None = None) -> list[dict[str, Any]]:
@@ -41,9 +40,22 @@ def read_receipts(path: Path, wanted: str | None = None) -> list[dict[str, Any]]
                 found += [json.loads(line)] if line.strip() else []
             except ValueError:
                 raise BadInput(f"{path}, line {number}: is no JSON; a receipt is one JSON object a line") from None
+    if not found:
+        raise BadInput(f"{path} holds no receipt")
     if not all(isinstance(row, dict) and "id" in row for row in found):
         raise BadInput(f"{path}: holds something without an id; every receipt has one")
+    for row in found:
+        _check_routing(path, row)
     return [row for row in found if wanted in (None, row["id"], row.get("call_id"), row.get("pool"))]
+
+
+def _check_routing(path: Path, row: dict[str, Any]) -> None:
+    """A router's receipt has what is printed of it; `receipt_of` says the same of a scaler's."""
+    for name, kind in ROUTING.items():
+        if not is_scaling(row) and not isinstance(row.get(name), kind):
+            raise BadInput(
+                f"{path}: receipt {row['id']} has no valid {name!r}; it is no receipt, or of another version"
+            )
 
 
 def ask_gateway(url: str, wanted: str, token_env: str) -> list[dict[str, Any]]:
@@ -121,7 +133,7 @@ def _print_routing(console: Console, receipt: dict[str, Any], again: list[dict[s
 
     where = f" on {receipt['replica']}" if receipt.get("replica") else ""
     head = f"[bold]{receipt['id']}[/bold]  {receipt['action']}{where}  by {receipt['policy']}"
-    console.print(f"{head}  {_clock(receipt['decided_s'])}", highlight=False)
+    console.print(f"{head}  {moment(receipt['decided_s'])}", highlight=False)
     console.print(f"  {receipt['reason']}", highlight=False)
     if again:
         spent = again[-1]["decided_s"] - receipt["decided_s"]
@@ -134,13 +146,6 @@ def _print_routing(console: Console, receipt: dict[str, Any], again: list[dict[s
             numbers = (f"{c[k]:.3f}" for k in ("own_s", "harm_s", "cost_s"))
             table.add_row(c["replica"], *numbers, f"{c['releases']:.1f}")
         console.print(table)
-
-
-def _clock(time_s: float) -> str:
-    """A time of the world's clock, or of a simulation's."""
-    if time_s < WORLD_S:
-        return f"at {time_s:.3f} s"
-    return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _spread(receipt: dict[str, Any]) -> str:

@@ -137,6 +137,8 @@ def explain(
     if logs is not None and logs.is_file():
         receipts = read_receipts(logs, wanted)
     elif logs is not None:
+        if not logs.is_dir():
+            raise BadInput(f"--log {logs}: no such file or directory")
         from swarmx.adapters.gateway.receipts import find_receipt
 
         receipts = find_receipt(logs, wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +17,7 @@ from swarmx.scaling.decisions import ScaleReceipt
 
 Array = NDArray[np.float64]
 SHOWN = (0.5, 0.9, 0.95, 0.99)  # quantiles of demand that a reader is told
+WORLD_S = 1e9  # Unix times are larger; simulations begin at 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,17 @@ def told(receipt: ScaleReceipt) -> Told:
     return Told(_head(receipt), tuple(lines), _windows(receipt))
 
 
+def moment(time_s: float) -> str:
+    """A time of the world's clock, or of a simulation's."""
+    if time_s < WORLD_S:
+        return f"at {time_s:.3f} s"
+    return f"at {datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def _head(receipt: ScaleReceipt) -> str:
     before, after = receipt.before, receipt.target
     moved = f"stays at {after}" if before == after else f"{before} -> {after}"
-    return f"{receipt.pool} {moved} replicas at {receipt.decided_s:g} s, by {receipt.policy}"
+    return f"{receipt.pool} {moved} replicas {moment(receipt.decided_s)}, by {receipt.policy}"
 
 
 def _reason(receipt: ScaleReceipt) -> str:

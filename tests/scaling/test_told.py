@@ -32,7 +32,7 @@ def receipt(waiting: float = 60.0) -> ScaleReceipt:
 def test_a_receipt_says_what_was_wanted_what_came_of_it_and_why() -> None:
     found = receipt()
     words = "\n".join(told(found).lines)
-    assert told(found).head == "writer 4 -> 6 replicas at 120 s, by tail_demand"
+    assert told(found).head == "writer 4 -> 6 replicas at 120.000 s, by tail_demand"
     assert f"tail_demand wanted {found.wanted}: demand from live work" in words
     assert "changed on its way" in words
     assert "faster than 2 per 60 s" in words
@@ -57,6 +57,16 @@ def test_the_quantile_that_the_target_holds_is_told() -> None:
 
 def test_a_written_receipt_reads_as_it_was() -> None:
     assert receipt_of(json.loads(json.dumps(asdict(receipt())))) == receipt()
+
+
+def test_receipts_of_a_running_scaler_have_ids_of_their_own_and_a_date() -> None:
+    policy, bounds = scaling_preset("tail_demand")
+    scaler = Scaler("tail_demand", policy, bounds)
+    times = (1_796_050_450.79, 1_796_050_455.79)
+    found = [s.receipt for t in times for s in scaler.step([PoolSample("writer", t, (ReplicaView("r0"),), 9.0, 4.0)])]
+    assert len({one.id for one in found if one is not None}) == len(times)
+    assert found[0] is not None
+    assert "at 2026-11-30 14:54:10 UTC" in told(found[0]).head
 
 
 @pytest.mark.parametrize(("change", "told_as"), [({"pool": None}, "'pool' is missing"), ({"hue": 1}, "'hue'")])
