@@ -15,7 +15,7 @@ from swarmx.adapters.gateway.ticket import Ticket
 def attempt_failed(pool: Pool, ticket: Ticket, replica: Replica, failure: Failed) -> None:
     """Tell the replica's breaker, and the scheduler where that changes whom it may use."""
     now = pool.clock.now()
-    if failure.reason == "refused":
+    if failure.reason in ("refused", "preempted", "moved"):  # it is full, or the scheduler wanted its place
         return
     if failure.reason == "connect" and replica.healthy:
         replica.healthy = False  # nothing listens: no need to wait for a probe

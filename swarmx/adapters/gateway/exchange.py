@@ -85,11 +85,14 @@ class Exchange:
 
     async def _tries(self) -> web.StreamResponse:
         while True:
+            bound = self.ticket.bound
             replica = await self._bound()
+            if self.ticket.bound is not bound:  # taken off before it was sent
+                continue
             try:
                 return await self._attempt(replica)
             except Failed as failure:
-                if (ended := await self._after(failure, replica)) is not None:
+                if (ended := await self._after(failure, replica, self.ticket.bound is not bound)) is not None:
                     return ended
 
     async def _bound(self) -> Replica:
@@ -259,20 +262,21 @@ class Exchange:
 
     # ---- after a failure ------------------------------------------------------------------------------------------
 
-    async def _after(self, failure: Failed, replica: Replica) -> web.StreamResponse | None:
-        """Queue the call again where that is possible, else end it."""
+    async def _after(self, failure: Failed, replica: Replica, taken_off: bool) -> web.StreamResponse | None:
+        """Queue the call again where that is possible and has not been done, else end it."""
         pool, ticket = self.pool, self.ticket
         attempt_failed(pool, ticket, replica, failure)
         if ticket.streamed:
             if not self._can_go_on():
                 return await self._broken_off(failure)
             self.resumed += 1
-        elif ticket.attempts >= pool.upstream.attempts:
+        elif not taken_off and ticket.attempts >= pool.upstream.attempts:
             pool.finish(ticket, "error")
             if failure.answer is not None:
                 return failure.answer
             raise Refused(502, f"no replica could answer after {ticket.attempts} attempts", failure.reason)
-        pool.put_back(ticket, failure.reason)
+        if not taken_off:
+            pool.put_back(ticket, failure.reason)
         return None
 
     def _can_go_on(self) -> bool:

@@ -96,11 +96,7 @@ class Pool:
     def put_back(self, ticket: Ticket, reason: str) -> None:
         """An attempt failed before anything was streamed, or is to be continued: queue the call again, elsewhere."""
         now = self.clock.now()
-        replica = self._free(ticket)
-        self.metrics.redispatched.labels(self.name, reason).inc()
-        self._wait(ticket)
-        if self.live is not None:
-            self.live.waits(ticket.call.id)
+        replica = self._requeue(ticket, reason)
         state = replica.state(self.upstream, now)
         self._apply(self.arms.refused(ticket.arm, ticket.call.id, state, now))
 
@@ -197,7 +193,7 @@ class Pool:
             elif isinstance(decision, Reject):
                 self._reject(decision)
             elif isinstance(decision, Preempt):
-                self._interrupt(decision.call_id, "preempted")
+                self._take_off(self.tickets.get(decision.call_id))
             elif isinstance(decision, Move):
                 self._interrupt(decision.call_id, "moved")
 
@@ -205,6 +201,9 @@ class Pool:
         ticket = self.tickets[start.call_id]
         found = self.replicas[start.replica]
         now = self.clock.now()
+        if ticket.replica is not None:
+            self._stays(ticket, ticket.replica)
+            return
         self._leave_queue(ticket)
         found.in_flight += 1
         ticket.bind(found, start.receipt, now)
@@ -220,12 +219,28 @@ class Pool:
             self.receipts.add(_told(start.receipt, ticket.tried[:-1]))
 
     def _reject(self, reject: Reject) -> None:
+        if self.tickets[reject.call_id].replica is not None:  # it has streamed and runs to its end
+            return
         ticket = self.tickets.pop(reject.call_id)
         self._leave_queue(ticket)
         self._ended(ticket, ticket.record("rejected", self.clock.now(), self.arms.scheduler(ticket.arm).name))
         self.metrics.decisions.labels(self.name, self.arms.scheduler(ticket.arm).name, "none", "reject").inc()
         status = 429 if reject.retry_after_s is not None else 400
         ticket.reject(Refused(status, reject.reason, "rejected", None, reject.retry_after_s))
+
+    def _take_off(self, ticket: Ticket | None) -> None:
+        """The scheduler has queued a running call again, and may start it in the same breath."""
+        if ticket is None or ticket.replica is None:
+            return
+        if ticket.streamed:
+            self._stays(ticket, ticket.replica)
+        else:
+            self._requeue(ticket, "preempted")
+            ticket.interrupt("preempted")
+
+    def _stays(self, ticket: Ticket, replica: Replica) -> None:
+        """A call that has streamed cannot be taken back, whatever was decided: the scheduler's book follows."""
+        self.arms.scheduler(ticket.arm).placed(ticket.call.id, replica.id, self.clock.now())
 
     def _interrupt(self, call_id: str, reason: str) -> None:
         ticket = self.tickets.get(call_id)
@@ -247,6 +262,15 @@ class Pool:
         if self.live is not None:
             self.live.ended(record, self.clock.now())
         self.on_ended(ticket, record)
+
+    def _requeue(self, ticket: Ticket, reason: str) -> Replica:
+        """From its replica back to where calls wait."""
+        replica = self._free(ticket)
+        self.metrics.redispatched.labels(self.name, reason).inc()
+        self._wait(ticket)
+        if self.live is not None:
+            self.live.waits(ticket.call.id)
+        return replica
 
     def _free(self, ticket: Ticket) -> Replica:
         """Take the ticket off its replica."""

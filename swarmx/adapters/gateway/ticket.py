@@ -71,9 +71,9 @@ class Ticket:
             self.bound.exception()  # it may be that nobody waits any more
 
     def interrupt(self, reason: str) -> None:
-        """Break off the running attempt, at once."""
-        self.interrupted = reason
-        if self.timeout is not None:
+        """Break off the running attempt, at once, if there is one and nothing else has ended it already."""
+        if self.timeout is not None and not self.timeout.expired():
+            self.interrupted = reason
             self.timeout.reschedule(asyncio.get_running_loop().time())
 
     def record(self, status: Status, now: float, policy: str) -> CallRecord:

@@ -14,9 +14,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from gateway_harness import Running, running
-from patience import until
+from patience import PATIENCE_S, until
 
 from swarmx.adapters.gateway.scan import StreamScan, read_answer
+from swarmx.adapters.gateway.ticket import Ticket
+from swarmx.types import Call
 
 pytestmark = pytest.mark.asyncio
 STREAM = {"model": "mock", "messages": [{"role": "user", "content": "Tell me."}], "stream": True}
@@ -209,3 +211,62 @@ async def test_a_list_of_replicas_that_cannot_be_read_is_read_again_once_it_can(
             path.write_text(f"- url: {other.mocks[0].url}")
             await until(lambda: run.gateway.state.pools["mock"].replicas)
             assert (await run.chat())[0] == 200
+
+
+def reaping(urls: list[str], retries: int) -> dict[str, object]:
+    """A pool whose scheduler takes calls without progress off their replicas."""
+    admission = {"stall_s": 0.1, "retries": retries}
+    rows = [{"url": url, "slots": 4, "id": f"r{i}"} for i, url in enumerate(urls)]
+    return {"replicas": rows, "scheduler": {"preset": "late", "options": {"admission": admission}}}
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_a_call_that_is_sent_again_and_given_up_by_the_scheduler_hears_of_it(replicas: int) -> None:
+    async def thinks(request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody wakes it")
+
+    async with replica(thinks) as one, replica(thinks) as two:
+        pool, server = reaping([one, two][:replicas], 1), {"upstream": {"eject_after": 1, "budget_s": PATIENCE_S}}
+        async with running(0, pool=pool, server=server) as run:
+            status, body, _ = await run.chat()
+            assert (status, body["error"]["code"]) == (400, "rejected")
+            found = run.gateway.state.pools["mock"]
+            assert (at_rest(run), found.arrived, found.over) == ((0, 0, 0, 0), 1, 1)
+            assert len(run.gateway.state.latest()[0]["tried"]) == 2
+            assert [r.ejections for r in found.replicas.values()] == [0] * replicas  # the scheduler wanted it so
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+async def test_a_stream_that_has_begun_stays_whatever_the_scheduler_decides(retries: int) -> None:
+    goes_on = asyncio.Event()
+
+    async def pauses(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(event("yes"))
+        await goes_on.wait()
+        await response.write(event("", "stop") + b"data: [DONE]\n\n")
+        return response
+
+    async with replica(pauses) as url, running(0, pool=reaping([url], retries)) as run:
+        found, stayed = run.gateway.state.pools["mock"], list[object]()
+        stays = found._stays
+        found._stays = lambda ticket, place: (stayed.append(place), stays(ticket, place))[1]  # type: ignore[method-assign]
+        async with run.http.post(f"{run.url}/v1/chat/completions", json=STREAM) as stream:
+            await until(lambda: stayed)
+            goes_on.set()
+            assert (await stream.read()).endswith(b"data: [DONE]\n\n")
+        assert [row["status"] for row in run.gateway.state.latest()] == ["ok"]
+        assert (at_rest(run), found.arrived, found.over) == ((0, 0, 0, 0), 1, 1)
+
+
+async def test_an_attempt_that_ends_by_its_deadline_can_be_interrupted_as_well() -> None:
+    """It would end the loop that ticks the pool."""
+    ticket = Ticket(Call("a", "mock", 0.0), 0, "main", asyncio.get_running_loop().create_future())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.0) as ticket.timeout:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ticket.interrupt("preempted")
+    assert ticket.interrupted is None
