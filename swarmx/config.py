@@ -20,16 +20,24 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from swarmx.adapters.adaptation import AdaptationSettings
 from swarmx.adapters.gateway.gateway import GatewaySettings
 from swarmx.adapters.gateway.settings import ServerSettings
 from swarmx.adapters.live_work import DemandSettings
-from swarmx.adapters.settings import LogSettings, PoolSettings, PredictorSettings, SchedulerSettings, Settings
+from swarmx.adapters.settings import (
+    LogSettings,
+    PoolSettings,
+    PredictorSettings,
+    SchedulerSettings,
+    Settings,
+    known_at,
+    plainly,
+)
 from swarmx.errors import BadInput
 from swarmx.presets import preset
 from swarmx.scaling import SCALERS
@@ -67,6 +75,13 @@ class Config(Settings):
     log: LogSettings = LogSettings()
     demand: DemandSettings | None = None
     server: ServerSettings = ServerSettings()
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _says_what_would_do(cls, value: Any) -> Any:
+        if not isinstance(value, dict | Canary) and value not in ("on", "shadow"):
+            raise ValueError("must be on, shadow or {canary: SHARE}, as in {canary: 0.05}")
+        return value
 
     @model_validator(mode="after")
     def _can_adapt(self) -> Config:
@@ -180,45 +195,11 @@ def _explain(problem: ValidationError) -> str:
     steps = [str(p) for p in first["loc"]]
     place = ".".join(s for s in steps if not s.startswith(("literal[", "function-", "Canary"))) or "the file"
     if first["type"] == "extra_forbidden":
-        known = _known_at(Config, first["loc"][:-1])
+        known = known_at(Config, first["loc"][:-1])
         return f"{place}: unknown key{_near(steps[-1], known)}; known here are {', '.join(known)}"
     value = first.get("input")
     shown = "" if isinstance(value, dict | list) or first["type"] == "missing" else f", got {str(value)[:60]!r}"
-    message = first["msg"].removeprefix("Value error, ")
-    return f"{place}: {message[:1].lower()}{message[1:]}{shown}"
-
-
-def _known_at(model: Any, loc: tuple[int | str, ...]) -> list[str]:
-    """Keys of the block at a place, found by following the fields' types; of all alternatives where there are some."""
-    for step in loc:
-        model = _inside(model, step)
-    found: dict[str, None] = {}
-    for one in _models(model):
-        found |= dict.fromkeys(one.model_fields)
-    return list(found)
-
-
-def _inside(hint: Any, step: int | str) -> Any:
-    for model in _models(hint):
-        if isinstance(step, str) and step in model.model_fields:
-            return model.model_fields[step].annotation
-    arguments = get_args(hint)
-    if get_origin(hint) is dict:
-        return arguments[1]
-    if get_origin(hint) in (tuple, list):
-        return arguments[0]
-    for argument in arguments:
-        if get_origin(argument) in (dict, tuple, list):
-            return _inside(argument, step)
-    return hint
-
-
-def _models(hint: Any) -> list[type[BaseModel]]:
-    if isinstance(hint, type) and issubclass(hint, BaseModel):
-        return [hint]
-    if get_origin(hint) in (dict, tuple, list):
-        return []
-    return [m for argument in get_args(hint) for m in _models(argument)]
+    return f"{place}: {plainly(first)}{shown}"
 
 
 def _near(name: str, known: Any) -> str:

@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    HttpUrl,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from swarmx.errors import BadInput
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+
+
+def matching(pattern: str, what: str) -> AfterValidator:
+    """A string that matches; else the error says what it must be."""
+
+    def check(value: str) -> str:
+        if not re.match(pattern, value):
+            raise ValueError(f"must be {what}")
+        return value
+
+    return AfterValidator(check)
+
+
+Address = Annotated[str, matching(r"^[^\s/]+:\d{1,5}$", "HOST:PORT, as in 0.0.0.0:9090")]
 
 
 class Settings(BaseModel):
@@ -39,13 +64,64 @@ def read_checked(path: Path, kind: type[Checked]) -> Checked:
         raise BadInput(f"{path}: {_sentence(problem, kind)}") from None
 
 
+PLAIN = {  # pydantic's types of errors whose own words name its classes
+    "model_type": "must hold keys and values",
+    "model_attributes_type": "must hold keys and values",
+    "dict_type": "must hold keys and values",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "extra_forbidden": "unknown key",
+    "missing": "is missing",
+}
+
+
+def plainly(error: Mapping[str, Any]) -> str:
+    """What is wrong, of one of `ValidationError.errors()`, for people who know YAML and not pydantic."""
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return PLAIN.get(error["type"], f"{message[:1].lower()}{message[1:]}")
+
+
 def _sentence(problem: ValidationError, kind: type[Settings]) -> str:
     first = problem.errors()[0]
     place = ".".join(map(str, first["loc"])) or "the file"
-    if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
-        return f"unknown key {place}; known keys of the file are {', '.join(kind.model_fields)}"
+    if first["type"] == "extra_forbidden":
+        where = "the file" if len(first["loc"]) == 1 else place.rpartition(".")[0]
+        return f"unknown key {place}; known keys of {where} are {', '.join(known_at(kind, first['loc'][:-1]))}"
     value = "" if isinstance(first["input"], dict) else f", got {str(first['input'])[:80]!r}"
-    return f"{place}: {first['msg'].removeprefix('Value error, ')}{value}"
+    return f"{place}: {plainly(first)}{value}"
+
+
+def known_at(model: Any, loc: tuple[int | str, ...]) -> list[str]:
+    """Keys of the block at a place, found by following the fields' types; of all alternatives where there are some."""
+    for step in loc:
+        model = _inside(model, step)
+    found: dict[str, None] = {}
+    for one in _models(model):
+        found |= dict.fromkeys(one.model_fields)
+    return list(found)
+
+
+def _inside(hint: Any, step: int | str) -> Any:
+    for model in _models(hint):
+        if isinstance(step, str) and step in model.model_fields:
+            return model.model_fields[step].annotation
+    arguments = get_args(hint)
+    if get_origin(hint) is dict:
+        return arguments[1]
+    if get_origin(hint) in (tuple, list):
+        return arguments[0]
+    for argument in arguments:
+        if get_origin(argument) in (dict, tuple, list):
+            return _inside(argument, step)
+    return hint
+
+
+def _models(hint: Any) -> list[type[BaseModel]]:
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return [hint]
+    if get_origin(hint) in (dict, tuple, list):
+        return []
+    return [m for argument in get_args(hint) for m in _models(argument)]
 
 
 class ReplicaSettings(Settings):

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from swarmx.adapters.adaptation import AdaptationSettings
 from swarmx.adapters.live_work import DemandSettings
 from swarmx.adapters.settings import (
+    Address,
     Count,
     DnsDiscovery,
     FileDiscovery,
@@ -20,12 +21,15 @@ from swarmx.adapters.settings import (
     ReplicaSettings,
     SchedulerSettings,
     Settings,
+    matching,
     read_checked,
 )
 from swarmx.errors import BadInput
 from swarmx.presets import PRESETS, preset
 
-Address = Annotated[str, Field(pattern=r"^[^\s/]+:\d{1,5}$")]
+MODE = matching(
+    r"^(on|shadow|canary:(0?\.\d+|0|1|1\.0*))$", "on, shadow or canary:SHARE of at most 1, as in canary:0.05"
+)
 HOLD_SHARE = 0.8  # of Envoy's message_timeout that a buffered request may be held
 
 
@@ -155,7 +159,7 @@ class PickerSettings(Settings):
     replicas: tuple[ReplicaSettings, ...] = ()
     discover: Source | None = None
     slots: Count = 64
-    mode: Annotated[str, Field(pattern=r"^(on|shadow|canary:(0?\.\d+|0|1|1\.0*))$")] = "on"
+    mode: Annotated[str, MODE] = "on"
     listen: Address = "0.0.0.0:9002"
     metrics_listen: Address = "0.0.0.0:9090"
     tls: TlsSettings | None = None
@@ -180,7 +184,7 @@ class PickerSettings(Settings):
     @field_validator("mode", mode="before")
     @classmethod
     def _on(cls, value: Any) -> Any:
-        return "on" if value is True else value  # YAML reads a bare `on` as true
+        return "on" if value is True else str(value)  # YAML reads a bare `on` as true
 
     @property
     def share(self) -> float:

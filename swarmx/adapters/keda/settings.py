@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from swarmx.adapters.settings import Count, Positive, Settings, read_checked
+from swarmx.adapters.settings import Address, Count, Positive, Settings, matching, read_checked
 from swarmx.scaling import SCALERS, scaling_preset
 
-Address = Annotated[str, Field(pattern=r"^[^\s/]+:\d{1,5}$")]
-Url = Annotated[str, Field(pattern=r"^https?://")]
+Url = Annotated[str, matching("^https?://", "an address that begins with http:// or https://")]
 
 
 class TargetSettings(Settings):

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from swarmx.adapters.keda.settings import Address, Url
-from swarmx.adapters.settings import Count, Positive, Settings, read_checked
+from swarmx.adapters.keda.settings import Url
+from swarmx.adapters.settings import Address, Count, Positive, Settings, read_checked
 from swarmx.scaling import scaling_preset
 
 

@@ -234,7 +234,17 @@ def test_a_call_too_long_for_its_subset_goes_nowhere_else(small: str) -> None:
         ("model: m\nreplicas: [{url: 'http://a:1'}]\nschedular: {}", "unknown key schedular; known keys"),
         ("model: m\nreplicas: [{url: 'http://a:1'}]\nscheduler: {preset: clairvoyant}", "choose one of"),
         ("model: m", "either replicas or discover"),
-        ("model: m\nreplicas: [{url: 'http://a:1'}]\nmode: canary:2", "mode"),
+        (
+            "model: m\nreplicas: [{url: 'http://a:1'}]\nproxy: {duplexx: true}",
+            "proxy.duplexx; known keys of proxy are .*duplex",
+        ),
+        (
+            "model: m\nreplicas: [{url: 'http://a:1'}]\nscheduler: late",
+            "scheduler: must hold keys and values, got 'late'",
+        ),
+        ("model: m\nreplicas: [{url: 'http://a:1'}]\nlisten: here", "listen: must be HOST:PORT"),
+        ("model: m\nreplicas: [{url: 'http://a:1'}]\nmode: canary:2", "mode: must be on, shadow or canary:SHARE"),
+        ("model: m\nreplicas: [{url: 'http://a:1'}]\nmode: {canary: 0.1}", "as in canary:0.05"),
         ("model: m\nreplicas: [{url: 'http://a:1'}]\nlease: {name: x, renew_s: 10}", "at most half"),
         ("- 1", "mapping"),
         ("a: [", "not YAML"),

@@ -155,6 +155,9 @@ def test_a_real_pickers_page_is_understood() -> None:
         ("pools: {a: {sources: ['http://x'], maximum: 1, minimum: 2}}", "above maximum"),
         ("pools: {a: {sources: ['http://x'], maximum: 1}}\nmode: direct", "needs a target"),
         ("pools: {a: {sources: [], maximum: 1}}", "pools.a.sources"),
+        ("pools: {a: {sources: 'http://x', maximum: 1}}", "pools.a.sources: must be a list"),
+        ("pools: {a: {sources: [x], maximum: 1}}", "begins with http:// or https://"),
+        ("pools: {a: {maximum: 1, least: 2, sources: ['http://x']}}", "known keys of pools.a are sources, policy"),
         ("pools: [", "not YAML"),
     ],
 )
