@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import logging
 import os
@@ -36,38 +37,53 @@ class Journal:
         self.rotate_records, self.rotate_s, self.clock = rotate_records, rotate_s, clock
         self._file: IO[str] | None = None
         self._path = Path()
-        self._count = self._files = 0
+        self._count = self._files = self._unflushed = 0
         self._opened_s = 0.0
 
     def add(self, record: CallRecord) -> None:
         """Write one record; what cannot be written is counted and lost."""
+        self._unflushed += 1
         try:
             if self._file is None:
                 self._open()
             assert self._file is not None
             self._file.write(line_of(record))
             self._count += 1
-            if self._count >= self.rotate_records or self.clock() - self._opened_s >= self.rotate_s:
-                self.close()
         except OSError as problem:
-            if not self.counters.total("dropped_records"):
-                log.warning("finished calls cannot be written to %s: %s", self.directory, problem)
-            self.counters.add("dropped_records")
-            self._file = None
+            self._lose(problem)
+        if self._count >= self.rotate_records or self.clock() - self._opened_s >= self.rotate_s:
+            self.close()
 
     def flush(self) -> None:
         if self._file is not None:
             try:
                 self._file.flush()
-            except OSError:
-                self._file = None
+                self._unflushed = 0
+            except OSError as problem:
+                self._lose(problem)
 
     def close(self) -> None:
         """Complete the file that is open."""
+        self.flush()
         if self._file is not None:
-            self._file.close()
+            try:
+                self._file.close()
+                self._path.rename(self._path.with_suffix(""))
+            except OSError as problem:
+                self._lose(problem)
             self._file = None
-            self._path.rename(self._path.with_suffix(""))
+
+    def _lose(self, problem: OSError) -> None:
+        """The file is of no use any more, nor is what it was given since it was last flushed."""
+        if not self.counters.total("dropped_records"):
+            log.warning("finished calls cannot be written to %s: %s", self.directory, problem)
+        for _ in range(self._unflushed):
+            self.counters.add("dropped_records")
+        self._unflushed = 0
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
 
     def _open(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
