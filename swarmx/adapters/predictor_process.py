@@ -2,8 +2,6 @@
 
 The child is asked over a pair of sockets, one batch at a time, and ends when its parent does. While there is none,
 because it is starting, has died or hangs, the parent predicts by itself: nothing but time depends on the child.
-
-python -m swarmx.adapters.predictor_process SOCKET DIRECTORY
 """
 
 from __future__ import annotations
@@ -116,7 +114,9 @@ class PredictorProcess:
         patience = struct.pack("ll", int(HANGS_S), int(HANGS_S % 1 * 1e6))
         for waiting in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a long prompt does not fit into what is buffered
             here.setsockopt(socket.SOL_SOCKET, waiting, patience)
-        command = [sys.executable, "-m", __name__, str(there.fileno()), str(self.directory)]
+        # modules come from where the parent's come from; -m alone would look into the working directory first
+        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; sys.exit(main())"
+        command = [sys.executable, "-P", "-c", program, str(there.fileno()), str(self.directory)]
         with there:
             try:
                 self._child = subprocess.Popen(command, pass_fds=(there.fileno(),), stdin=subprocess.DEVNULL)
@@ -153,7 +153,8 @@ def serve(line: Connection, directory: Path) -> None:
         line.send(grids)
 
 
-def _main() -> int:
+def main() -> int:
+    """The child's. Arguments: SOCKET DIRECTORY."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the parent, whose end ends this
     with contextlib.suppress(EOFError, ConnectionError):
         try:
@@ -162,7 +163,3 @@ def _main() -> int:
             log.warning("%s", problem)
             return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_main())

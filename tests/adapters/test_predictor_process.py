@@ -101,6 +101,19 @@ def test_it_ends_with_its_parent() -> None:
     wait_until(lambda: not child.exists() or "\nState:\tZ" in (child / "status").read_text())
 
 
+def test_what_lies_in_the_working_directory_is_not_run(
+    tmp_path: Path, here: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "random", "typing", "numpy", "swarmx"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not meant to be run')")
+    monkeypatch.chdir(tmp_path)
+    process = PredictorProcess(here, shipped())
+    try:
+        asked_until_beside(process)
+    finally:
+        process.close()
+
+
 @pytest.mark.fault
 def test_without_descriptors_for_another_child_it_predicts_here(here: Predictor, there: PredictorProcess) -> None:
     asked_until_beside(there)
