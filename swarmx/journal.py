@@ -165,7 +165,7 @@ def replay(lines: Iterable[str], source: str = "journal") -> Iterator[Difference
                 continue
             name, args = entry["event"], [_value(a) for a in entry["args"]]
             named = {k: _value(v) for k, v in entry.get("named", {}).items()}
-        except (KeyError, ValueError, TypeError, pickle.UnpicklingError) as problem:
+        except (KeyError, ValueError, TypeError, EOFError, pickle.UnpicklingError) as problem:
             if isinstance(problem, BadInput):
                 raise
             raise BadInput(f"{source} line {number}: is no journal entry ({problem})") from None

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from swarmx.adapters.journal_files import JournalFiles
+from swarmx.cli import app
 from swarmx.errors import BadInput
-from swarmx.journal import journalled, replay
+from swarmx.journal import VERSION, journalled, replay
 from swarmx.presets import PRESETS, preset
 from swarmx.sim import ReplicaSpec, cluster, simulate
 from swarmx.sim.arms import PerType
@@ -96,6 +98,7 @@ def test_a_sink_that_fails_stops_the_journal_and_nothing_else() -> None:
         (["nonsense"], "line 1: is no journal entry"),
         (['{"event": "tick", "args": [1.0], "decisions": []}'], "line 1: a journal begins with a snapshot"),
         (['{"version": 99, "snapshot": ""}'], "version 99"),
+        ([json.dumps({"version": VERSION, "snapshot": ""})], "line 1: is no journal entry"),
     ],
 )
 def test_what_is_no_journal_is_refused(lines: list[str], says: str) -> None:
@@ -108,3 +111,16 @@ def test_every_preset_can_be_put_into_a_snapshot() -> None:
         lines: list[str] = []
         journalled(preset(name), lines.append).tick(0.0)
         assert not list(replay(lines)), name
+
+
+def test_the_command_leaves_out_a_line_that_a_crash_cut_short(tmp_path: Path) -> None:
+    lines: list[str] = []
+    run_of("late", lines.append)
+    path, empty = tmp_path / "j.jsonl", tmp_path / "empty.jsonl"
+    path.write_text("\n".join(lines)[:-20])
+    empty.touch()
+    said = CliRunner().invoke(app, ["replay", str(path), str(empty)])
+    assert said.exit_code == 0
+    assert f"{len(lines) - 2} events, no decisions differ" in said.output
+    assert "the last line was cut short" in said.output
+    assert "nothing is in it" in str(CliRunner().invoke(app, ["replay", str(empty)]).exception)
