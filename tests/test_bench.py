@@ -29,6 +29,11 @@ def test_an_unknown_benchmark_is_told_in_one_sentence() -> None:
     assert done.returncode == 2 and "'no-such'" in done.stderr and "simulator" in done.stderr
 
 
+def test_a_data_set_where_there_is_one_is_told_in_one_sentence() -> None:
+    done = bench("decision", "--data", "other")
+    assert done.returncode == 2 and "leave --data out" in done.stderr and "Traceback" not in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["decision", "fidelity", "simulator"])
 def test_its_result_is_json(name: str) -> None:

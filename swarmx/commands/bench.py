@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -31,8 +32,11 @@ def bench(
         return
     if name not in known:
         raise BadInput(f"unknown benchmark {name!r}; {HOME} has {', '.join(known) or 'none: run from a checkout'}")
+    run = _run_of(name)
+    if data is not None and "data" not in inspect.signature(run).parameters:
+        raise BadInput(f"the benchmark {name!r} has one data set; leave --data out")
     options: dict[str, Any] = {"quick": quick} | ({} if data is None else {"data": data})
-    result = _run_of(name)(**options)
+    result = run(**options)
     print(json.dumps(result, indent=None if as_json else 2))
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 AsJson = Annotated[bool, typer.Option("--json", help="Print report.json and nothing else.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for report.json, report.html and what is kept in between.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Paired seeds; default: 8, with --quick 4.", show_default=False)]
-
+DemoSeeds = Annotated[int | None, typer.Option(min=1, help="Paired seeds; default: 8.", show_default=False)]
 
 SuiteNames = Annotated[
     str | None,
@@ -58,7 +58,7 @@ def evaluate(
     _show(run(request), out, as_json)
 
 
-def demo(out: Out = Path("out"), seeds: Seeds = None, as_json: AsJson = False) -> None:
+def demo(out: Out = Path("out"), seeds: DemoSeeds = None, as_json: AsJson = False) -> None:
     """Train on the shipped log, evaluate every policy on it, and write a report to look at."""
     from swarmx.commands.evaluation_run import Request, run
 

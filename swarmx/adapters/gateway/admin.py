@@ -56,6 +56,9 @@ class Admin:
     def _closed(self, handler: Handler) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:
             try:
+                if self.state.server.admin.token_sha256 is None:
+                    why = "no server.admin.token_sha256 is configured; make one with swarmx serve --new-admin-token"
+                    raise Refused(401, why, "invalid_token")
                 if not matches(bearer(request.headers.get("Authorization")), self.state.server.admin.token_sha256):
                     raise Refused(401, "wrong or missing administration token", "invalid_token")
                 return await handler(request)

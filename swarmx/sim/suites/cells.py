@@ -88,7 +88,7 @@ class Plan:
         known = (*PRESETS, *VARIANTS, *SCALERS)
         unknown = [name for name in wanted if name not in known]
         if unknown:
-            raise BadInput(f"unknown policy {unknown[0]!r}; choose from {', '.join(known)}")
+            raise BadInput(f"unknown policy {unknown[0]!r}; choose from {', '.join(dict.fromkeys(known))}")
         kept = tuple(dict.fromkeys((*wanted, *REFERENCES)))
         return replace(self, policies=kept, side_policies=tuple(p for p in kept if p in wanted or p in CORE))
 
