@@ -65,7 +65,8 @@ def identified(call: Call, headers: Mapping[str, str], objectives: Mapping[str, 
 def _target_s(headers: Mapping[str, str], tokens: int) -> float | None:
     """Seconds that targets for the first and for each token allow in all; None unless both are given."""
     first, each = (_milliseconds(headers, names) for names in (TTFT, TPOT))
-    return None if first is None or each is None else (first + each * tokens) / 1000
+    target = math.inf if first is None or each is None else (first + each * tokens) / 1000
+    return target if math.isfinite(target) else None
 
 
 def _milliseconds(headers: Mapping[str, str], names: tuple[str, ...]) -> float | None:

@@ -89,6 +89,7 @@ def test_headers_of_the_extension_are_understood_and_ours_win() -> None:
     assert _call(x_gateway_inference_fairness_id="a", x_swarmx_tenant="b").tenant == "b"
     assert _call(x_slo_ttft_ms="500", x_slo_tpot_ms="10").deadline_s == pytest.approx(1000 + 0.5 + 2.56)
     assert _call(x_slo_ttft_ms="500").deadline_s is None
+    assert _call(x_slo_ttft_ms="500", x_slo_tpot_ms="1e308").deadline_s is None  # a log takes no time without end
     assert _call(x_slo_ttft_ms="500", x_slo_tpot_ms="10", x_swarmx_deadline_s="7").deadline_s == 1007.0
 
 
