@@ -28,9 +28,10 @@ async def follow(api: Api, path: str, tell: OnObjects, first_wait_s: float = FIR
             version = str((listed.get("metadata") or {}).get("resourceVersion") or "0")
             tell(objects)
             while True:
+                next_s = asyncio.get_running_loop().time() + first_wait_s
                 version = await _watch_once(api, path, version, objects, tell, query)
-                wait = first_wait_s
-                await asyncio.sleep(0)  # a server that ends watches at once must not starve the loop
+                wait = first_wait_s  # a server that ends watches at once is not asked again at once
+                await asyncio.sleep(max(0.0, next_s - asyncio.get_running_loop().time()))
         except ApiError as problem:
             if problem.status == 410:
                 log.info("watch of %s: the version is gone, listing again", path)

@@ -86,6 +86,19 @@ def test_changes_arrive_and_a_watch_that_ends_goes_on() -> None:
     asyncio.run(run())
 
 
+def test_a_server_that_ends_every_watch_at_once_is_not_asked_without_a_pause() -> None:
+    async def run() -> None:
+        async with cluster() as (_, api, line):
+            line.disturb = lambda asked: web.Response(content_type="text/plain") if asked.query.get("watch") else None
+            loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+            task = asyncio.create_task(follow(api, PATH, lambda objects: None, first_wait_s=0.2))
+            await until(lambda: len(line.watches) == 4)
+            assert loop.time() - began > 0.5
+            task.cancel()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("how", ["status", "event", "cut", "garbage", "server error"])
 def test_a_broken_watch_leads_to_a_new_list_and_loses_nothing(how: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
