@@ -189,11 +189,15 @@ def _print(report: dict[str, Any], out: Path) -> None:
 
 
 def _put_up(challenger: Path, store: str) -> None:
+    import time
+
     from swarmx.adapt.registry import RegistryError, open_registry
 
-    registry = open_registry(store)
+    registry = open_registry(store, time.time)
     try:
         version = registry.add(challenger, {"reason": "put up by hand"})
+        if version == registry.get("champion"):
+            raise BadInput(f"{challenger} is {version}, the champion of {store}; a challenger is another model")
         registry.set("challenger", version, {"reason": "put up by hand"})
     except RegistryError as problem:
         raise BadInput(str(problem)) from None

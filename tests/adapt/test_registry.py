@@ -7,8 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from swarmx.adapt.registry import DirectoryRegistry, Registry, RegistryError, open_registry
+from swarmx.cli import app
 from swarmx.errors import BadInput
 from swarmx.predict.bundle import read_manifest
 
@@ -97,3 +99,17 @@ def test_a_store_that_is_gone_says_so(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be used"):
         (tmp_path / "file").write_text("")
         open_registry(str(tmp_path / "file" / "models"))
+
+
+def test_the_champion_cannot_be_put_up_against_itself(first_model: Path, second_model: Path, tmp_path: Path) -> None:
+    store = str(tmp_path / "models")
+    registry = open_registry(store)
+    registry.set("champion", registry.add(first_model, {"reason": "first"}), {"reason": "first"})
+    again = CliRunner().invoke(app, ["adapt", "--challenger", str(first_model), "--models", store])
+    assert isinstance(again.exception, BadInput)
+    assert "a challenger is another model" in str(again.exception)
+    assert registry.get("challenger") is None
+    other = CliRunner().invoke(app, ["adapt", "--challenger", str(second_model), "--models", store])
+    assert other.exit_code == 0
+    assert registry.get("challenger") == read_manifest(second_model)["version"]
+    assert "at" in registry.history()[-1], "a step by hand has a time as others have"
