@@ -179,6 +179,8 @@ class Picker:
             namespace = rules.namespace or api.namespace
             me, label = PodLabel(api, os.environ.get("POD_NAME")), rules.label
             self.lease = Lease(api, namespace, rules.name, identity(), rules.duration_s, rules.renew_s)
+            if label:  # an owner that was killed has left it on this pod
+                self._spawn(me.set(label, None))
 
             def changed(owns: bool) -> None:
                 self.pool.set_owner(owns)

@@ -149,11 +149,16 @@ class PodLabel:
 
     def __init__(self, api: Api, pod: str | None) -> None:
         self.api, self.pod = api, pod
+        self._latest = 0
 
     async def set(self, label: str, value: str | None, attempts: int = 5, wait_s: float = 1.0) -> None:
-        """Set it, or with None remove it; tried again a few times, as the Lease itself is what decides."""
+        """Set it, or with None remove it; tried again a few times, as the Lease itself is what decides.
+
+        What is said later counts: it ends the tries of what was said before.
+        """
         if self.pod is None:
             return
+        self._latest = mine = self._latest + 1
         path = f"/api/v1/namespaces/{self.api.namespace}/pods/{self.pod}"
         for attempt in range(attempts):
             try:
@@ -162,3 +167,5 @@ class PodLabel:
             except Exception as problem:
                 log.warning("label %s of our pod was not set: %s", label, problem)
                 await asyncio.sleep(wait_s * (attempt + 1))
+            if mine != self._latest:
+                return

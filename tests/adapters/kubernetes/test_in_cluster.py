@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 import yaml
-from k8s_rig import Line, cluster, connected, pod
+from k8s_rig import Line, cluster, connected, pod, status
 from patience import PATIENCE_S, until
 
 from swarmx.adapters.envoy.messages import NOT_SERVING, PROCESS, SERVING, pb
@@ -79,7 +79,8 @@ def test_the_owner_is_known_everywhere_and_hands_over_within_its_rights(monkeypa
             await api.create(pools, {"metadata": {"name": "llm", "namespace": "default"}, "spec": spec})
             await api.create(pods, pod("engine", "10.0.0.9"))
             for name in ("p1", "p2"):
-                await api.create(pods, pod(name, "10.0.1.1", ready=False))
+                left = {"app": "llm", **({LABEL: "true"} if name == "p2" else {})}  # its owner of before was killed
+                await api.create(pods, pod(name, "10.0.1.1", ready=False, labels=left))
             pickers = []
             for name in ("p1", "p2"):
                 monkeypatch.setenv("POD_NAME", name)
@@ -94,13 +95,13 @@ def test_the_owner_is_known_everywhere_and_hands_over_within_its_rights(monkeypa
             async def labels(name: str) -> dict[str, str]:
                 return dict((await api.get(f"{pods}/{name}"))["metadata"]["labels"])
 
-            async def labelled(name: str) -> None:
+            async def labelled(name: str, value: str | None = "true") -> None:
                 async with asyncio.timeout(PATIENCE_S):
-                    while (await labels(name)).get(LABEL) != "true":
+                    while (await labels(name)).get(LABEL) != value:
                         await asyncio.sleep(0.02)
 
             await labelled("p1")
-            assert LABEL not in await labels("p2")
+            await labelled("p2", None)
             assert first.server.status_of("readiness") == SERVING
             assert second.server.status_of("readiness") == NOT_SERVING and second.is_synced()
             assert [await _pick(p.port) for p in pickers] == ["10.0.0.9:8000"] * 2  # both can answer
@@ -122,5 +123,22 @@ def test_a_label_that_cannot_be_set_is_tried_again_and_then_left() -> None:
             assert not line.seen
             await PodLabel(api, "nobody").set("x", "true", attempts=3, wait_s=0.0)
             assert len(line.seen) == 3
+
+    asyncio.run(run())
+
+
+def test_a_label_that_is_wanted_anew_is_not_undone_by_an_earlier_try() -> None:
+    async def run() -> None:
+        async with cluster() as (_, api, line):
+            pods = "/api/v1/namespaces/default/pods"
+            await api.create(pods, pod("p1", "10.0.1.1"))
+            line.disturb = lambda asked: status(500, "Down") if asked.method == "PATCH" else None
+            label = PodLabel(api, "p1")
+            undoing = asyncio.create_task(label.set(LABEL, None, wait_s=0.2))
+            await until(lambda: line.seen[-1].method == "PATCH")
+            line.disturb = lambda asked: None
+            await label.set(LABEL, "true")
+            await undoing
+            assert (await api.get(f"{pods}/p1"))["metadata"]["labels"].get(LABEL) == "true"
 
     asyncio.run(run())
