@@ -139,8 +139,8 @@ async def in_cluster(account: Path = ACCOUNT, environment: Mapping[str, str] | N
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (account / "token").exists():
         raise BadInput(
-            "this must run in a Kubernetes pod with a service account; elsewhere give the picker replicas, a file or DNS, "
-            "and the scaler no target"
+            "this must run in a Kubernetes pod with a service account; elsewhere give the picker replicas, a file or "
+            "DNS, and the scaler no target"
         )
     where = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     trust = ssl.create_default_context(cafile=str(account / "ca.crt"))
