@@ -81,7 +81,7 @@ class Watcher:
         kind = message.WhichOneof("request")
         if kind == "request_headers":
             ride = self.pool.rides.get(_decision(message.request_headers.headers))
-            if ride is not None and not ride.watched:
+            if ride is not None and not ride.watched and self.seen is None:
                 ride.watched = True
                 self.seen = Seen(self.pool, ride, shows_bodies=True)
         elif self.seen is None:

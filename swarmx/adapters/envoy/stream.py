@@ -100,6 +100,8 @@ class Stream:
     # ---- request ----
 
     async def _request_headers(self, message: Any) -> Sequence[bytes]:
+        if self._picked:  # a stream is one request
+            return (replies.GO_ON_REQUEST_HEADERS,)
         self._headers = wanted(message.request_headers.headers)
         self._allowed = subset_of(message)
         if message.HasField("protocol_config"):

@@ -6,18 +6,21 @@ import asyncio
 import shutil
 import subprocess
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import grpc
 import pytest
+from patience import until
 
 from swarmx.adapters.envoy.counters import Counters
 from swarmx.adapters.envoy.lanes import Lanes
 from swarmx.adapters.envoy.messages import HEALTH, NOT_SERVING, PROCESS, SERVING, health, pb
 from swarmx.adapters.envoy.pool import PickLimits, Pool
+from swarmx.adapters.envoy.seen import Watcher
 from swarmx.adapters.envoy.server import PickerServer
 from swarmx.adapters.envoy.settings import TlsSettings
-from swarmx.adapters.envoy.stream import StreamRules
+from swarmx.adapters.envoy.stream import Stream, StreamRules
 from swarmx.errors import BadInput
 from swarmx.types import ReplicaState
 
@@ -76,6 +79,35 @@ def test_tls_is_spoken_where_a_certificate_is_given(tmp_path: Path) -> None:
         async with grpc.aio.secure_channel(f"localhost:{port}", trust) as channel:
             assert (await _check(channel, "readiness")).status == SERVING
         await server.drain(0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_stream_with_the_headers_of_two_requests_leaves_nothing_behind(
+    watched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swarmx.adapters.envoy.seen.FOLLOWS_S", 0.05)
+
+    def headers(decision: str = "") -> Any:
+        said = [pb.HeaderValue(key="x-swarmx-decision", raw_value=decision.encode())]
+        return pb.ProcessingRequest(
+            request_headers=pb.HttpHeaders(headers=pb.HeaderMap(headers=said), end_of_stream=True)
+        )
+
+    async def run() -> None:
+        pool = Pool(Lanes("push"), asyncio.get_running_loop().time, PickLimits(), Counters())
+        pool.set_states([ReplicaState("10.0.0.1:80", "m")])
+        streams = [Stream(pool, StreamRules("m", watched=watched), Random(0)) for _ in range(2)]
+        watcher = Watcher(pool)
+        for stream in streams:
+            await stream.on(headers())
+            await stream.on(headers())
+            assert stream.ride is not None
+            await watcher.on(headers(stream.ride.call.id))
+        for closed in (*streams, watcher):
+            closed.close()
+        await until(lambda: not pool.rides and not pool.lanes.cluster.flights)
 
     asyncio.run(run())
 
