@@ -41,6 +41,9 @@ def refusal(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         ("train log --out thesis", "thesis holds other things, which would be deleted"),
         ("train log --out file", "file is a file; name a directory"),
         ("train log --out m --target-config nowhere", "--target-config nowhere: no such file"),
+        pytest.param(
+            "train log --out m --mlflow foo://x", "the MLflow store foo://x cannot be used", marks=pytest.mark.slow
+        ),
         ("log import calls.csv --out thesis", "thesis is a directory; name a file"),
         ("log record --endpoint http://h --model m --prompts p --out thesis --overwrite", "thesis is a directory"),
         ("predict --prompt x --png thesis", "thesis is a directory; name a file"),
@@ -54,6 +57,8 @@ def refusal(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def test_a_wrong_place_is_refused_before_any_work(
     words: str, told: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if "://x" in words:
+        pytest.importorskip("mlflow")
     before = sorted(place.rglob("*"))
     assert told in refusal(words, monkeypatch, capsys)
     assert sorted(place.rglob("*")) == before
@@ -70,6 +75,7 @@ REPLICAS = 'replicas: [{url: "http://127.0.0.1:1"}]'
 SCALED = 'pools: {m: {sources: ["http://127.0.0.1:1/state"], maximum: 2}}'
 
 
+@pytest.mark.slow  # a process each
 @pytest.mark.parametrize(
     ("verb", "text"),
     [

@@ -44,9 +44,9 @@ class MlflowRegistry:
         database = Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
         if cache is None:
             cache = Path(tempfile.gettempdir()) / "swarmx-models" if database is None else Path(f"{database}.models")
-        client = mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
         try:
             with _reaching(uri):
+                client = mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
                 found = client.get_experiment_by_name(EXPERIMENT)
                 if found is not None:
                     return cls(client, found.experiment_id, cache)
@@ -148,7 +148,7 @@ def _reaching(what: str) -> Iterator[None]:
 
     try:
         yield
-    except (MlflowException, SQLAlchemyError, OSError) as problem:
+    except (MlflowException, SQLAlchemyError, OSError, ImportError) as problem:  # a database without its driver
         raise RegistryError(f"{what} cannot be used ({str(problem).splitlines()[0][:200]})") from None
 
 

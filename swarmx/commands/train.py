@@ -103,6 +103,10 @@ def train(
     if target_config is not None and not target_config.is_file():
         raise BadInput(f"--target-config {target_config}: no such file; give the config.json of the target model")
     check_replaceable(out, "manifest.json")
+    if mlflow:
+        from swarmx.predict.tracking import check_store
+
+        check_store(mlflow)
     built = out.parent / f".{out.name}.encoder"
     if encoder is not None:
         from swarmx.predict.encoders import encoder_directory

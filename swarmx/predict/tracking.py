@@ -14,6 +14,20 @@ ALIAS = "newest"  # MLflow keeps "latest" for itself
 _forbidden = re.compile(r"[^\w\-./ ]", re.ASCII)
 
 
+def check_store(uri: str) -> None:
+    """Whether the store answers, asked before a training. Raises BadInput when mlflow is missing or it does not."""
+    try:
+        import mlflow
+        from mlflow.exceptions import MlflowException
+    except ImportError:
+        raise BadInput("--mlflow needs mlflow; install swarmx-scheduler[mlflow]") from None
+    try:
+        mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri).search_experiments(max_results=1)
+    except (MlflowException, ImportError) as problem:  # the latter for a database whose driver is not installed
+        why = " ".join(str(problem).split())[:200]
+        raise BadInput(f"the MLflow store {uri} cannot be used ({why}); try sqlite:///mlflow.db") from None
+
+
 def track(uri: str, directory: Path, metrics: dict[str, Any]) -> str:
     """Log metrics and files of a model directory under `uri` (for example sqlite:///mlflow.db); returns the run's id.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,12 @@ def test_the_champion_cannot_be_put_up_against_itself(first_model: Path, second_
     assert other.exit_code == 0
     assert registry.get("challenger") == read_manifest(second_model)["version"]
     assert "at" in registry.history()[-1], "a step by hand has a time as others have"
+
+
+@pytest.mark.parametrize("uri", ["foo://x", "mysql://x"])
+def test_a_store_of_an_unknown_kind_or_without_its_driver_is_bad_input(uri: str) -> None:
+    pytest.importorskip("mlflow")
+    if find_spec("MySQLdb") is not None:
+        pytest.skip("the driver is installed here")
+    with pytest.raises(BadInput, match=f"{uri} cannot be used"):
+        open_registry(uri)
