@@ -44,7 +44,7 @@ LAYERS = [
         "learned",
         "reserve",
     },
-    {"types", "errors", "files"},
+    {"types", "errors", "files", "children"},
     {"quantiles"},
 ]
 HEAVY = {

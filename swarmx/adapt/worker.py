@@ -1,9 +1,7 @@
 """Retraining in a process of its own: one thread, low priority, bounded memory and time; it can be cancelled or killed.
 
-    python -m swarmx.adapt.worker JOB_DIRECTORY
-
-The directory holds job.json and examples.npz; the worker writes model/ and result.json there, whole or not at all. It
-ends by itself when its parent is gone.
+The job's directory holds job.json and examples.npz; the worker writes model/ and result.json there, whole or not at
+all. It ends by itself when its parent is gone.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ import numpy as np
 
 from swarmx.adapt.packing import pack, unpack
 from swarmx.adapt.retrain import Job, describe, job_of, retrain, thinned
+from swarmx.children import command_of
 from swarmx.errors import BadInput
 from swarmx.files import replacing
 
@@ -93,7 +92,7 @@ class ProcessWorker:
         environment = os.environ | dict.fromkeys(THREADS, "1") | {"MALLOC_ARENA_MAX": "1"}
         with (place / "stderr").open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "swarmx.adapt.worker", str(place)],
+                [*command_of("swarmx.adapt.worker"), str(place)],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
                 env=environment, start_new_session=True,
             )  # fmt: skip
@@ -169,8 +168,9 @@ class InlineWorker:
 # ---- the process ----
 
 
-def main(place: Path) -> int:
-    """Do the job in that directory. 0 when a model was written, 1 when it could not be."""
+def main() -> int:
+    """The child's. Argument: the job's directory. 0 when a model was written, 1 when it could not be."""
+    place = Path(sys.argv[1])
     about = json.loads((place / "job.json").read_text())
     _bound(int(about["memory_bytes"]))
     threading.Thread(target=_end_with, args=(int(about["parent"]),), daemon=True).start()
@@ -214,7 +214,3 @@ def peak_bytes() -> int:
     if status.exists():
         return next(int(line.split()[1]) << 10 for line in status.read_text().splitlines() if line.startswith("VmHWM"))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))

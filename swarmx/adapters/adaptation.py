@@ -12,7 +12,6 @@ import contextlib
 import json
 import logging
 import os
-import sys
 import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
@@ -31,6 +30,7 @@ from swarmx.adapt.watch import STATUS
 from swarmx.adapters.predicting import close
 from swarmx.adapters.predictor_process import PredictorProcess
 from swarmx.adapters.settings import Positive, Settings
+from swarmx.children import command_of
 from swarmx.drift import Alarm, DriftMonitor, Figures, Group, group_of
 from swarmx.errors import BadInput
 from swarmx.predict.budget import Tiers
@@ -251,7 +251,7 @@ class Adapting:
 
 async def run_trainer(settings: AdaptationSettings, records: Path, first: Path) -> None:
     """`swarmx adapt --watch` as a child of this process, started again when it ends; never returns."""
-    command = [sys.executable, "-m", "swarmx.cli", "adapt", "--watch", str(records)]
+    command = [*command_of("swarmx.cli"), "adapt", "--watch", str(records)]
     command += ["--models", str(settings.models), "--model", str(first), "--parent", str(os.getpid())]
     while True:
         started = time.monotonic()

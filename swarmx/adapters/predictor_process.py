@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from swarmx.children import command_of
 from swarmx.errors import BadInput
 from swarmx.predict.runtime import Grids, Predictor
 from swarmx.types import Call, Prediction
@@ -114,9 +115,7 @@ class PredictorProcess:
         patience = struct.pack("ll", int(HANGS_S), int(HANGS_S % 1 * 1e6))
         for waiting in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a long prompt does not fit into what is buffered
             here.setsockopt(socket.SOL_SOCKET, waiting, patience)
-        # modules come from where the parent's come from; -m alone would look into the working directory first
-        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; sys.exit(main())"
-        command = [sys.executable, "-P", "-c", program, str(there.fileno()), str(self.directory)]
+        command = [*command_of(__name__), str(there.fileno()), str(self.directory)]
         with there:
             try:
                 self._child = subprocess.Popen(command, pass_fds=(there.fileno(),), stdin=subprocess.DEVNULL)

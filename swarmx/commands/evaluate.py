@@ -22,7 +22,10 @@ SuiteNames = Annotated[
 ]
 LogPath = Annotated[
     Path | None,
-    typer.Option(help="Execution log to train and evaluate on; default: the shipped one.", show_default=False),
+    typer.Option(
+        help="Execution log (a file or a directory) to train and evaluate on; default: the shipped one.",
+        show_default=False,
+    ),
 ]
 ModelPath = Annotated[
     Path | None,

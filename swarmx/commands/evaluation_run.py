@@ -56,7 +56,7 @@ class Request:
 
 def run(request: Request) -> Report:
     """Carry it out and write report.json and report.html into `request.out`. Raises BadInput before any long work."""
-    from swarmx.logs.table import read_log
+    from swarmx.logs.many import read_logs
     from swarmx.sim.suites.predictions import calibration_of, unseen_predictions
 
     suites = [suite(name) for name in request.suites]
@@ -65,7 +65,7 @@ def run(request: Request) -> Report:
     if not any(one.needs_log for one in suites):
         return _written(_without_log(request, suites, plan), request)
     log = request.log or shipped_log()
-    records = read_log(log)
+    records = read_logs(log)
     with reporting(request.quiet) as progress:
         model = request.model or _train(records, log, request, progress)
         material = _material(log, records, unseen_predictions(records, model), "psc" in plan.policies)
@@ -124,12 +124,13 @@ def _train(records: Sequence[CallRecord], log: Path, request: Request, progress:
     """A model trained on the log, from an earlier run where that was the same log, code and effort."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+    from swarmx.logs.many import checksum
     from swarmx.predict.fit import FitConfig
     from swarmx.predict.train import TrainConfig, train
     from swarmx.sim.suites.run import code_checksum
 
     fit = FitConfig(epochs=QUICK_EPOCHS) if request.quick else FitConfig()
-    key = hashlib.sha256(f"{_sha256(log)} {fit} {code_checksum()}".encode()).hexdigest()[:12]
+    key = hashlib.sha256(f"{checksum(log)} {fit} {code_checksum()}".encode()).hexdigest()[:12]
     model = request.out / "models" / key
     if not (model / "manifest.json").is_file():
         # one thread: the same bits on any machine, and a sixth of the work where other processes want the cores
@@ -151,18 +152,16 @@ def _material(
 
 
 def _meta(request: Request, plan: Plan, log: Path, records: Sequence[CallRecord]) -> Meta:
+    from swarmx.logs.many import checksum
+
     workflows = len({record.workflow_id or record.call_id for record in records})
     data: dict[str, str | int | float] = {
-        "name": log.name, "sha256": _sha256(log), "calls": len(records), "workflows": workflows
+        "name": log.name, "sha256": checksum(log), "calls": len(records), "workflows": workflows
     }  # fmt: skip
     return Meta(
         list(plan.seeds), _git(), data, versions(), definitions(plan), request.command,
         datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _git() -> str:

@@ -11,7 +11,10 @@ import typer
 
 log_app = typer.Typer(help="Make, describe and check execution logs.", no_args_is_help=True)
 
-LogPath = Annotated[Path, typer.Argument(help="A Parquet file as data/SCHEMA.md describes it.", show_default=False)]
+LogPath = Annotated[
+    Path,
+    typer.Argument(help="A Parquet file as data/SCHEMA.md describes it, or a directory of them.", show_default=False),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 IMPORT_EPILOG = """Examples:
@@ -80,9 +83,9 @@ def describe_(log: LogPath, as_json: AsJson = False) -> None:
     """Show what a log holds: load, lengths, latencies, workflow shapes, gaps, and what can be learned from it."""
     from swarmx.commands.log_tables import print_description
     from swarmx.logs.describe import describe
-    from swarmx.logs.table import read_about, read_log
+    from swarmx.logs.many import about_logs, read_logs
 
-    description, about = describe(read_log(log)), read_about(log)
+    description, about = describe(read_logs(log)), about_logs(log)
     if as_json:
         typer.echo(json.dumps({"log": str(log), "about": about, **asdict(description)}, indent=2))
     else:
@@ -94,9 +97,9 @@ def check_(log: LogPath, as_json: AsJson = False) -> None:
     """Check a log for what would mislead. Exits with 1 when a check fails, with 2 when the file is no valid log."""
     from swarmx.commands.log_tables import print_checks
     from swarmx.logs.check import check_log
-    from swarmx.logs.table import read_log
+    from swarmx.logs.many import read_logs
 
-    checks = check_log(read_log(log))
+    checks = check_log(read_logs(log))
     if as_json:
         typer.echo(json.dumps({"log": str(log), "checks": [asdict(c) for c in checks]}, indent=2))
     else:
