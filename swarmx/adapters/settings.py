@@ -11,6 +11,7 @@ import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     HttpUrl,
@@ -36,6 +37,11 @@ def matching(pattern: str, what: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+Mode = Annotated[
+    str,
+    BeforeValidator(lambda value: "on" if value is True else str(value)),  # YAML reads a bare `on` as true
+    matching(r"^(on|shadow|canary:(0?\.\d+|0|1|1\.0*))$", "on, shadow or canary:SHARE of at most 1, as in canary:0.05"),
+]
 Address = Annotated[str, matching(r"^[^\s/]+:\d{1,5}$", "HOST:PORT, as in 0.0.0.0:9090")]
 
 

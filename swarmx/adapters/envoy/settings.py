@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from swarmx.adapters.adaptation import AdaptationSettings
 from swarmx.adapters.live_work import DemandSettings
@@ -16,20 +16,17 @@ from swarmx.adapters.settings import (
     DnsDiscovery,
     FileDiscovery,
     LogSettings,
+    Mode,
     Positive,
     PredictorSettings,
     ReplicaSettings,
     SchedulerSettings,
     Settings,
-    matching,
     read_checked,
 )
 from swarmx.errors import BadInput
 from swarmx.presets import PRESETS, preset
 
-MODE = matching(
-    r"^(on|shadow|canary:(0?\.\d+|0|1|1\.0*))$", "on, shadow or canary:SHARE of at most 1, as in canary:0.05"
-)
 HOLD_SHARE = 0.8  # of Envoy's message_timeout that a buffered request may be held
 
 
@@ -159,7 +156,7 @@ class PickerSettings(Settings):
     replicas: tuple[ReplicaSettings, ...] = ()
     discover: Source | None = None
     slots: Count = 64
-    mode: Annotated[str, MODE] = "on"
+    mode: Mode = "on"
     listen: Address = "0.0.0.0:9002"
     metrics_listen: Address = "0.0.0.0:9090"
     tls: TlsSettings | None = None
@@ -180,11 +177,6 @@ class PickerSettings(Settings):
     adaptation: AdaptationSettings = AdaptationSettings()
     drain_s: Annotated[float, Field(ge=0)] = 25.0
     demand: DemandSettings | None = None
-
-    @field_validator("mode", mode="before")
-    @classmethod
-    def _on(cls, value: Any) -> Any:
-        return "on" if value is True else str(value)  # YAML reads a bare `on` as true
 
     @property
     def share(self) -> float:

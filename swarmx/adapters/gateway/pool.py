@@ -225,8 +225,12 @@ class Pool:
         self._leave_queue(ticket)
         self._ended(ticket, ticket.record("rejected", self.clock.now(), self.arms.scheduler(ticket.arm).name))
         self.metrics.decisions.labels(self.name, self.arms.scheduler(ticket.arm).name, "none", "reject").inc()
-        status = 429 if reject.retry_after_s is not None else 400
-        ticket.reject(Refused(status, reject.reason, "rejected", None, reject.retry_after_s))
+        if ticket.attempts:  # it was served, and came to nothing
+            refusal = Refused(504, reject.reason, "given_up")
+        else:
+            status = 429 if reject.retry_after_s is not None else 400
+            refusal = Refused(status, reject.reason, "rejected", None, reject.retry_after_s)
+        ticket.reject(refusal)
 
     def _take_off(self, ticket: Ticket | None) -> None:
         """The scheduler has queued a running call again, and may start it in the same breath."""

@@ -9,7 +9,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from swarmx.adapters.live_work import DemandSettings
-from swarmx.adapters.settings import LogSettings, Positive, PredictorSettings, SchedulerSettings, Settings
+from swarmx.adapters.settings import LogSettings, Mode, Positive, PredictorSettings, SchedulerSettings, Settings
 from swarmx.errors import BadInput
 from swarmx.presets import PRESETS, preset
 
@@ -29,7 +29,7 @@ class RouterSettings(Settings):
     demand : what live workflows will still ask for, told to the autoscaling policies
     """
 
-    mode: Annotated[str, Field(pattern=r"^(on|shadow|canary:(0?\.\d+|0|1|1\.0*))$")] = "on"
+    mode: Mode = "on"
     scheduler: SchedulerSettings = SchedulerSettings()
     predictor: PredictorSettings = PredictorSettings()
     queue_owner: bool = True

@@ -230,7 +230,7 @@ async def test_a_call_that_is_sent_again_and_given_up_by_the_scheduler_hears_of_
         pool, server = reaping([one, two][:replicas], 1), {"upstream": {"eject_after": 1, "budget_s": PATIENCE_S}}
         async with running(0, pool=pool, server=server) as run:
             status, body, _ = await run.chat()
-            assert (status, body["error"]["code"]) == (400, "rejected")
+            assert (status, body["error"]["code"]) == (504, "given_up")
             found = run.gateway.state.pools["mock"]
             assert (at_rest(run), found.arrived, found.over) == ((0, 0, 0, 0), 1, 1)
             assert len(run.gateway.state.latest()[0]["tried"]) == 2
