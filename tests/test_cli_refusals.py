@@ -42,7 +42,9 @@ def refusal(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         ("train log --out file", "file is a file; name a directory"),
         ("train log --out m --target-config nowhere", "--target-config nowhere: no such file"),
         pytest.param(
-            "train log --out m --mlflow foo://x", "the MLflow store foo://x cannot be used", marks=pytest.mark.slow
+            "train log --out m --mlflow foo://x",
+            "the MLflow store foo://x cannot be used",
+            marks=[pytest.mark.slow, pytest.mark.filterwarnings("default")],  # mlflow's database layer warns
         ),
         ("log import calls.csv --out thesis", "thesis is a directory; name a file"),
         ("log record --endpoint http://h --model m --prompts p --out thesis --overwrite", "thesis is a directory"),

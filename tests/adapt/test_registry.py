@@ -15,6 +15,7 @@ from swarmx.cli import app
 from swarmx.errors import BadInput
 from swarmx.predict.bundle import read_manifest
 
+pytestmark = pytest.mark.filterwarnings("default")  # mlflow and its database layer warn on their own account
 STORES = ["directory", pytest.param("mlflow", marks=pytest.mark.slow)]
 
 
@@ -26,7 +27,6 @@ def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Registry:
     return open_registry(f"sqlite:///{tmp_path / 'mlflow.db'}")
 
 
-@pytest.mark.filterwarnings("ignore")  # of mlflow's own migrations
 def test_a_version_gets_roles_and_leaves_a_history(registry: Registry, first_model: Path, second_model: Path) -> None:
     assert registry.get("champion") is None
     first = registry.add(first_model, {"reason": "first", "metrics": {"tokens": {"0.95": 1.5}}})
