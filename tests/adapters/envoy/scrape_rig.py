@@ -120,7 +120,7 @@ async def scraping(*addresses: str, **rules: float) -> AsyncIterator[Picture]:
     loop = asyncio.get_running_loop()
     counters = Counters()
     pool = Pool(Lanes("push"), loop.time, PickLimits(), counters)
-    options = {"every_s": 0.02, "timeout_s": 0.2, "stale_s": 0.5, "max_bytes": 2**20, **rules}
+    options = {"every_s": 0.02, "timeout_s": 30.0, "stale_s": 60.0, "max_bytes": 2**20, **rules}
     picture = Picture(pool, ScrapeRules("m", **options), loop.time, counters)  # type: ignore[arg-type]
     picture.set_endpoints(tuple(Endpoint(a) for a in addresses))
     task = asyncio.create_task(picture.run())
