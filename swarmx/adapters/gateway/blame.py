@@ -20,7 +20,11 @@ def attempt_failed(pool: Pool, ticket: Ticket, replica: Replica, failure: Failed
     if failure.reason == "connect" and replica.healthy:
         replica.healthy = False  # nothing listens: no need to wait for a probe
         pool.replica_lost(replica, "replica_lost")
-    elif _said_error(pool, ticket, replica) if failure.reason == "status" else replica.call_failed(pool.upstream, now):
+        return
+    opened_or_closed = (
+        _said_error(pool, ticket, replica) if failure.reason == "status" else replica.call_failed(pool.upstream, now)
+    )
+    if opened_or_closed:
         pool.sync()
 
 
@@ -29,21 +33,21 @@ def attempt_answered(pool: Pool, ticket: Ticket, replica: Replica, status: int) 
     replica.call_answered()
     if status < 400 and len(ticket.blamed) > 1:
         now = pool.clock.now()
-        if any([blamed.call_failed(pool.upstream, now) for blamed, _ in ticket.blamed if blamed is not replica]):
+        if any([blamed.call_failed(pool.upstream, now) for blamed in ticket.blamed if blamed is not replica]):
             pool.sync()
 
 
 def _said_error(pool: Pool, ticket: Ticket, replica: Replica) -> bool:
     """Count an error that the server answered. Returns True when a breaker opened or closed."""
-    if any(replica is blamed for blamed, _ in ticket.blamed):
+    if any(replica is blamed for blamed in ticket.blamed):
         return False  # a call counts once for each server, however often it is tried there
-    now, changed = pool.clock.now(), False
-    if not ticket.blamed:
+    ticket.blamed.append(replica)
+    if len(ticket.blamed) == 1:
+        now = pool.clock.now()
         others = any(other is not replica and other.usable(now) for other in pool.replicas.values())
-        changed = replica.call_failed(pool.upstream, now, may_open=others)  # somebody must be left who can acquit it
-    elif len(ticket.blamed) == 1:
-        ((first, opened),) = ticket.blamed
-        first.forgive(opened)
-        changed, ticket.blamed[0] = opened, (first, False)
-    ticket.blamed.append((replica, changed and not ticket.blamed))
-    return changed
+        ticket.opened = replica.call_failed(pool.upstream, now, may_open=others)  # one must be left who can acquit it
+        return ticket.opened
+    if len(ticket.blamed) == 2:
+        ticket.blamed[0].forgive(ticket.opened)
+        return ticket.opened
+    return False

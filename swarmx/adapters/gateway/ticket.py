@@ -19,7 +19,7 @@ class Ticket:
 
     arm : which scheduler queues it; attempts : replicas tried; receipt : of the last decision
     streamed : something reached the client, so that another try must not start over
-    blamed : replicas that answered with an error, and whether its count opened their breakers
+    blamed : replicas that answered with an error; opened : the count of the first one opened its breaker
     """
 
     call: Call
@@ -42,7 +42,8 @@ class Ticket:
     timeout: asyncio.Timeout | None = None
     traceparent: str | None = None
     tried: list[str] = field(default_factory=list)
-    blamed: list[tuple[Replica, bool]] = field(default_factory=list)
+    blamed: list[Replica] = field(default_factory=list)
+    opened: bool = False
 
     @property
     def waiting(self) -> bool:
